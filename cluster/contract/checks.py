@@ -71,10 +71,10 @@ def check_speed(
 
 def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
     """Return the standard deviation of a link's round trip, as asked."""
-    return math.hypot(link.jitter_ms, *(back.jitter_ms for back in _ways_back(link, asked)))
+    return math.hypot(link.jitter_ms, *(back.jitter_ms for back in ways_back(link, asked)))
 
 
-def _ways_back(link: Link, asked: Expected) -> list[Link]:
+def ways_back(link: Link, asked: Expected) -> list[Link]:
     """Return the link in the other direction, if there is one."""
     return [other for other in asked.links if other.ends == link.ends[::-1]]
 
@@ -129,7 +129,7 @@ def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
 
 def _is_silence_likely(link: Link, asked: Expected, measured: Measured) -> bool:
     """Return whether the losses asked for may well leave no echo of the pings that were sent."""
-    ways = link, *_ways_back(link, asked)
+    ways = link, *ways_back(link, asked)
     lost_pct = together_pct(way.lost_pct for way in ways)
     return (lost_pct / 100) ** measured.sent > UNLIKELY if lost_pct else False
 

@@ -9,6 +9,7 @@ from cluster.contract.checks import (
     delay_tolerance_ms,
     round_trip_jitter_ms,
     rtt_tolerance_ms,
+    ways_back,
 )
 from cluster.contract.delays import OUTER_DECILES
 from cluster.contract.floods import FRAME_BYTES, QUEUE_SHARE
@@ -91,10 +92,11 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     duplicates or reorders packets. Its effect on each check is limited:
 
     - Round trip: the host does not delay all pings. If a link has the delay that was asked, its earliest tenth shows
-      that, even beside others that are late; if the delay is wrong, all are. And the host adds no more than the
-      lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`). A round trip
-      may also seem too short, because the host's own share is subtracted, and that was longer at its own pings. The
-      earliest tenth shows this likewise.
+      that, even beside others that are late; if the delay is wrong, all are. That tenth may be off by what both
+      directions' one-way delays may: a link is not broken by the sum of two delays that hold. And the host adds no
+      more than the lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
+      A round trip may also seem too short, because the host's own share is subtracted, and that was longer at its own
+      pings. The earliest tenth shows this likewise.
     - One-way delay: likewise.
     - Jitter: the host makes no ping early. A link that really jitters has early ones, a tenth of them by 1.28
       deviations. And the outer deciles are no farther apart than what was asked and `reach_ms` allow.
@@ -114,7 +116,10 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
     off_ms = measured.rtt_ms - asked.rtt_ms(link)
-    is_right_early = early_ms <= tolerance_ms if off_ms > 0 else early_ms >= -tolerance_ms
+    most_early_ms = sum(
+        delay_tolerance_ms(way, measured) for way in (link, *ways_back(link, asked))
+    )
+    is_right_early = early_ms <= most_early_ms if off_ms > 0 else early_ms >= -tolerance_ms
     missing_pct = strain.missing_pct(queued_ms([link]))
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
     if measured.rate is None:

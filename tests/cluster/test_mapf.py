@@ -20,7 +20,7 @@ OPTIONS = [word for key, value in SHORT.items() for word in ("--task-set", f"{ke
 
 def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared):
     shared.run("up", "--nodes", "3", "--profile", "wan")
-    launched = shared.start("launch", "--json", "--no-verify", *MAPF, *OPTIONS, "--steps", "400")
+    launched = shared.start("launch", "--json", "--no-verify", *MAPF, *OPTIONS, "--steps", "200")
     said = []
     for line in launched.stderr:
         said.append(line)
@@ -33,7 +33,7 @@ def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared
     assert "rank 2 on node3 was killed by SIGKILL; started again (1 of 3)" in said
     summary = json.loads(stdout)
     assert summary["run"].endswith("-wan-mapf")
-    assert (summary["status"], summary["steps"]) == ("done", 400)
+    assert (summary["status"], summary["steps"]) == ("done", 200)
     assert summary["exit_codes"] == {"node1": 0, "node2": 0, "node3": 0}
     assert summary["restarts"] == {"node3": 1}
     assert {"test_success", "cbs_success", "cbs_steps"} <= summary["tested"].keys()

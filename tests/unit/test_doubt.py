@@ -93,6 +93,15 @@ def test_a_round_trip_that_only_seems_short_as_the_hosts_own_share_was_long_is_u
     assert judged(None, rtt_ms=38.6, early_rtt_ms=39.8) == (("rtt",), ())
 
 
+def test_two_directions_that_are_each_late_by_what_a_delay_may_be_are_not_broken_by_their_sum():
+    """As seen on a host of which others took a quarter: of 20.9 ms for 20, the earliest tenth took 20.7."""
+    near, back = (way._replace(delay_ms=10.0, buffer_ms=20.0) for way in (THERE, BACK))
+    late = {"rtt_ms": 20.9, "early_rtt_ms": 20.7, "delay_ms": 10.4, "early_delay_ms": 10.3}
+    assert judged(BUSY, near, back, **late) == ((), ("rtt",))
+    assert judged(BUSY, near, back, **late | {"early_rtt_ms": 21.1}) == (("rtt",), ())
+    assert judged(None, near, back, **late) == (("rtt",), ())
+
+
 def test_of_a_link_that_is_late_and_too_quick_one_thing_is_undecided_and_the_other_broken():
     assert judged(BUSY, rtt_ms=42.0, rate=Rate(5.3, 99.0)) == (("rate",), ("rtt",))
 
