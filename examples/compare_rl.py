@@ -5,6 +5,7 @@
     python examples/compare_rl.py corrections    # what helps against old experience: an hour and a half
     python examples/compare_rl.py broadcast      # a star, a chain and a tree of nine nodes: ten minutes
     python examples/compare_rl.py deltas         # how many weights change, by learning rate: five minutes
+    python examples/compare_rl.py comm           # what agents that lose messages solve: two hours
     python examples/compare_rl.py seeds          # cart-pole and pendulum over wan, five seeds each: half an hour
     python examples/compare_rl.py ppo --quick    # --quick of any: two nodes, a few steps, a minute
 
@@ -19,6 +20,9 @@ not model. 600 updates take a minute.
 
 corrections: the return of impala by the treatment of old experience: nothing (none), V-trace (vtrace), rejecting
 experience more than S updates behind (reject-S), or waiting for newer weights (pace-S). --pull-every makes it older.
+The learning rate goes down to 0: at a constant one a good policy forgets now and then, so that the last test says
+little. `window=2` for all: pieces in flight and queued come on top of S with pace-S, up to 4 updates, and with the
+task's own window of 16 up to 18, so that no S would differ from `none`.
 `kept_over_all_steps` is the mean length of the kept pieces ÷ that of all; impala's all have the same length, so it is
 1. The learner tests between updates. Those seconds are not counted, but actors keep acting meanwhile.
 
@@ -28,6 +32,9 @@ versions.
 
 deltas: the share of weights whose bf16 value has changed since the version before, by learning rate (mapf, one version
 per update): this is what `weights=delta` sends.
+
+comm: the share of instances that mapf solves if agents do not get 0, 25, 50, 75 or 100 % of their messages, after
+training that dropped none of them or half (--comm-loss).
 
 seeds: the return of each seed, and the mean, averaging every 20 minibatches (pendulum: 32).
 
@@ -50,7 +57,7 @@ from typing import TYPE_CHECKING, Any
 
 import kept_runs
 from kept_runs import Row, cell, write_table
-from rl_studies import FLAGS, STUDIES, Study
+from rl_studies import COMM_LOSSES, FLAGS, STUDIES, Study
 
 from cluster import Cluster
 from cluster.base.console import Console, print_table
@@ -68,6 +75,7 @@ FIGURES = [
     *("predicted_age_s", "measured_age_s", "ratio", "worst"),
     *("broadcast_s", "bound_s", "broadcast_ratio", "timed", "changed"),
     *("stale_updates_median", "stale_updates_p95", "stale_median_s", "stale_p95_s"),
+    *(f"success_at_{loss:g}" for loss in COMM_LOSSES),
 ]
 POINT = ["step", "seconds", "bytes", "return"]
 
@@ -180,6 +188,7 @@ def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row], targ
         "carried_mbyte": carried_bytes and round(carried_bytes / 1e6, 2),
         "env_steps": (summary.get("environments") or {}).get("steps"),
         **experience_figures(summary.get("experience") or {}),
+        **success_figures(summary.get("tested") or {}),
         "run": Path(summary["folder"]).name,
     }
 
@@ -212,6 +221,12 @@ def experience_figures(experience: Mapping[str, Any]) -> Row:
         "stale_median_s": seconds.get("median"),
         "stale_p95_s": seconds.get("p95"),
     }
+
+
+def success_figures(tested: Mapping[str, float]) -> Row:
+    """Return the shares of instances solved in the last test of mapf, by the share of dropped messages."""
+    names = {loss: f"test_success_at_{loss:g}" if loss else "test_success" for loss in COMM_LOSSES}
+    return {f"success_at_{loss:g}": tested.get(name) for loss, name in names.items()}
 
 
 def mean(values: Iterable[float | None]) -> float | None:

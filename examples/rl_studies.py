@@ -21,6 +21,8 @@ STRATEGIES = {
 }
 # Minibatches between two averages: for cart-pole a rollout, for pendulum one pass over it.
 ENVIRONMENTS = {"CartPole-v1": 20, "Pendulum-v1": 68}
+# Shares of the agents' messages that are dropped in the tests of `comm`.
+COMM_LOSSES = [0, 0.25, 0.5, 0.75, 1]
 FLAGS: Mapping[str, Mapping[str, Any]] = {
     "strategies": {"nargs": "+", "choices": STRATEGIES, "metavar": "STRATEGY"},
     "envs": {"nargs": "+", "choices": ENVIRONMENTS, "metavar": "ENV"},
@@ -40,6 +42,12 @@ FLAGS: Mapping[str, Mapping[str, Any]] = {
     "broadcasts": {"nargs": "+", "choices": BROADCASTS, "metavar": "FORM"},
     "weights": {"nargs": "+", "choices": ENCODINGS, "metavar": "ENCODING"},
     "publish_every": {"type": int, "help": "updates between versions (default %(default)s)"},
+    "comm_loss": {
+        "nargs": "+",
+        "type": float,
+        "metavar": "SHARE",
+        "help": "of the agents' messages, dropped in training (default %(default)s)",
+    },
     "rates": {"nargs": "+", "type": float, "metavar": "LR", "help": "(default %(default)s)"},
     "seeds": {"nargs": "+", "type": int, "metavar": "SEED", "help": "(default %(default)s)"},
     "profiles": {"nargs": "+", "metavar": "PROFILE", "help": "(default %(default)s)"},
@@ -133,13 +141,19 @@ def staleness_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def corrections_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Yield every rule."""
+    """Yield every rule, with a learning rate that goes down to 0 and a short window.
+
+    At a constant rate a good policy forgets now and then, so that the last test is one draw of that. With the task's
+    own window, up to (2 x 16 + 4) / 2 = 18 updates (two actors' windows and the queue, by pieces per update) would come
+    on top of S with pace-S, so that no S differed from none; with this one, 4.
+    """
+    decays = ["--lr-schedule", "linear", "--final-lr", "0"]
     for seed in args.seeds:
         for steps in args.pull_every:
             for rule, options in rules(args.max_staleness).items():
                 label = {"profile": profile, "pull_every": steps, "rule": rule, "seed": seed}
-                options = {"pull_every": steps, **options}
-                yield Case(label, words(args, "impala", options, ["--seed", str(seed)]))
+                options = {"pull_every": steps, "window": 2, **options}
+                yield Case(label, words(args, "impala", options, [*decays, "--seed", str(seed)]))
 
 
 def rules(bounds: Iterable[int]) -> dict[str, Row]:
@@ -150,6 +164,17 @@ def rules(bounds: Iterable[int]) -> dict[str, Row]:
         for how in ("reject", "pace")
         for bound in bounds
     }
+
+
+def comm_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
+    """Yield every share of messages that is dropped in training; each run tests at all of COMM_LOSSES."""
+    also = ",".join(f"{loss:g}" for loss in COMM_LOSSES if loss)
+    tests = {"eval_comm_loss": 0, "eval_comm_loss_also": also, "optimum": "false"}
+    for seed in args.seeds:
+        for loss in args.comm_loss:
+            label = {"profile": profile, "comm_loss": loss, "seed": seed}
+            options = {"comm_loss": loss, **tests}
+            yield Case(label, words(args, "mapf", options, ["--seed", str(seed)]))
 
 
 def seeds_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
@@ -239,7 +264,7 @@ STUDIES = {
         {
             **COMMON,
             "pull_every": [100],
-            "max_staleness": [2, 8, 32],
+            "max_staleness": [2, 8],
             "steps": 1500,
             "eval_every": 150,
         },
@@ -290,6 +315,21 @@ STUDIES = {
         },
         [["profile", "lr"]],
         ["profile", "lr", "changed", "carried_mbyte", "loop_s", "runs", "status"],
+    ),
+    "comm": Study(
+        "share of instances that mapf solves while messages are dropped, by what was dropped in training",
+        comm_cases,
+        {**COMMON, "comm_loss": [0.0, 0.5]},
+        {
+            **QUICK,
+            "comm_loss": [0.0, 0.5],
+            "task_set": ["learn_after=500", "most_steps=16", "eval_instances=10"],
+        },
+        [["profile", "comm_loss"]],
+        [
+            *("profile", "comm_loss", *(f"success_at_{loss:g}" for loss in COMM_LOSSES)),
+            *("loop_s", "carried_mbyte", "runs", "status"),
+        ],
     ),
     "seeds": Study(
         "return of ppo, seed by seed",

@@ -1,6 +1,7 @@
 """What a learner and its actors did: bytes by purpose, staleness, and the predicted age of weights. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.broadcast import (
@@ -20,6 +21,18 @@ FIGURES = (
     *("duplicates", "malformed", "updates_s", "changed"),
     *("staleness_updates", "staleness_s", "weights_age_s"),
 )
+
+
+class SharedCarrier(NamedTuple):
+    """A carrier that the answers to several actors share: the learner's uplink, say.
+
+    Attributes:
+        byte_s: payload bytes a second.
+        actors: how many actors' routes it is on.
+    """
+
+    byte_s: float
+    actors: int
 
 
 def experience_summary(
@@ -63,13 +76,14 @@ def predicted_age_s(
     pull_interval_s: float,
     publish_interval_s: float,
     update_s: float,
+    shared: Sequence[SharedCarrier] = (),
 ) -> float:
     """Return the predicted mean age of an actor's weights when it acts.
 
     The learner handles messages between updates, so the weights that it sends are up to a publish interval minus an
     update old. They travel, and are used until the next ones have arrived: on average half of that time more. An actor
-    asks once per interval of its own, and not again before it has an answer. Queueing behind other messages is not
-    included.
+    asks once per interval of its own, and not again before it has an answer. Answers to other actors that share a
+    carrier delay it (`shared_answer_s`); queueing behind other messages is not included.
 
     Args:
         there: from the actor to the learner.
@@ -78,10 +92,39 @@ def predicted_age_s(
         pull_interval_s: between an actor's requests.
         publish_interval_s: between versions.
         update_s: the duration of one update of the learner.
+        shared: the carriers on the way back that answers to other actors use, too.
     """
-    travel_s = back.delay_s + weights_bytes / back.byte_s
+    sending_s = [
+        shared_answer_s(weights_bytes / one.byte_s, one.actors, pull_interval_s) for one in shared
+    ]
+    travel_s = back.delay_s + max([weights_bytes / back.byte_s, *sending_s])
     answer_s = there.delay_s + update_s / 2 + travel_s
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
+
+
+def shared_answer_s(alone_s: float, actors: int, interval_s: float) -> float:
+    """Return the mean time that a carrier takes for an answer, if it serves all answers under way equally fast.
+
+    All answers together take `actors` x `alone_s`. If that is no less than the interval between an actor's requests,
+    the carrier never rests: each actor waits for an answer all the time, and has one per `actors` x `alone_s`.
+
+    Otherwise fewer overlap. An answer begins beside those that are under way, and then takes as many times longer. On
+    average these are as many as if only the other actors were there (mean value analysis: Reiser and Lavenberg, 1980):
+    each has an answer under way for that answer's time out of each interval. So the time follows from that with one
+    actor fewer, and with one actor it is `alone_s`. This takes requests to be independent of each other: actors that
+    always ask at the same moment wait for `actors` x `alone_s`.
+
+    Args:
+        alone_s: the time for one answer alone: bytes / rate.
+        actors: how many actors share the carrier.
+        interval_s: between an actor's requests.
+    """
+    if actors * alone_s >= interval_s:
+        return actors * alone_s
+    answer_s = alone_s
+    for others in range(1, actors):
+        answer_s = alone_s * (1 + others * answer_s / interval_s)
+    return answer_s
 
 
 def predicted_broadcast_age_s(travel_s: float, cycle_s: float, publish_interval_s: float) -> float:
@@ -149,7 +192,19 @@ def _predict(
         pull_interval_s=learner.pull_every * figures["step_interval_s"],
         publish_interval_s=learner.publish_every * update_s,
         update_s=update_s,
+        shared=_shared(back, learner, network),
     )
+
+
+def _shared(back: RankRoute, learner: LearnerFigures, network: Network) -> list[SharedCarrier]:
+    """Return the carriers of a route from the learner that are on its routes to other actors, too."""
+    routes = [network.routes.get((LEARNER, rank)) for rank in learner.actors]
+    used = [name for route in routes if route for name in route.carriers]
+    return [
+        SharedCarrier(network.byte_s[name], used.count(name))
+        for name in back.carriers
+        if used.count(name) > 1
+    ]
 
 
 def _bytes_by_purpose(ends: list[End]) -> dict[str, int]:

@@ -1,39 +1,128 @@
-"""Masks tokens and passwords in command lines before these are written to files; recognises them by name. Pure."""
+"""Masks tokens and passwords in command lines and options before these are written to files. Pure.
+
+A secret is recognised by its name (`--hf-token`, `API_KEY=`, `"password":`), by its place in a URL, or by its shape
+(`hf_…`, `ghp_…`). If in doubt it is masked: then a run cannot be repeated from its files, which is the lesser harm.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 SECRET = "<secret>"
 """The placeholder for a masked value."""
-LAST_PARTS = {"secret", "password", "passwd", "passphrase", "apikey", "credential", "credentials"}
-KEYS = {"api", "access", "secret", "private", "auth", "encryption"}  # words before `key`
-# Words before `token` that make it a token of a model's input, or a count of tokens.
-TOKENS_OF_TEXT = re.compile(
-    "audio|bos|by|cls|end|eo[st]|first|image|last|mask|max|min|next|num|pad|per|sep|special|start|stop|text|unk|video"
-)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-IN_URL = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
+SECRET_WORDS = re.compile(
+    "(access|api|auth)token|apikeys?|authorization|bearer|credentials?|passcode|passphrase|passwd|passwords?|pwd|secrets?"
+)
+# Words before `token` that make it a token of a model's input, or a count of tokens.
+OF_TEXT = re.compile(
+    "add|audio|bos|by|cls|end|eo[st]|extra|first|image|last|mask|max|min|new|next|num|of|pad|per|sep|special|start|stop"
+    "|text|unk|video"
+)
+# Words that are secret, unless one of these is before them or, if it may be empty, nothing is.
+UNLESS_AFTER = {
+    "token": OF_TEXT,
+    "tokens": OF_TEXT,
+    "pass": re.compile(
+        "all|backward|band|first|forward|high|last|low|max|min|multi|num|one|per|single|two"
+    ),
+    "key": re.compile(
+        "|by|cache|column|dict|feature|field|foreign|group|image|index|input|join|label|last|lookup|max|metric|min|num"
+        "|order|output|partition|primary|public|sort|state|target|text"
+    ),
+}
+BEFORE_KEYS = {"api", "access", "secret", "private", "auth", "encryption"}
+COUNT = re.compile(r"\d[\d_.,]*(e\d+)?[kmbgt]?", re.IGNORECASE)
+SWITCH = re.compile("--?(allow|ask|disable|enable|has|no|require|skip|use|with|without)[-_]")
+IN_URL = re.compile(r"(?<=://)([^\s/:@?#]*):[^\s/?#]+@")
+# A user without a password, which may be a token; with ssh it is only a name.
+USER_IN_URL = re.compile(r"(?<!ssh://)(?<!sftp://)(?<=://)[^\s/:@?#<]+(?=:?@)")
+# `"name": value` and `name: value`, as in JSON, YAML and headers; not `image:tag`.
+NAME = re.compile(r"""(?<![\w.-])([\w.-]+)(?:\\*["']\s*:\s*|:\s+)""")
+VALUE = re.compile(
+    r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\[{][^\]}]*[\]}]|[^\n,;}\]]+""", re.DOTALL
+)
+SHAPES = re.compile(
+    r"(?<![A-Za-z0-9])"
+    r"(?:hf_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|sk-[\w-]{0,99}?[A-Za-z0-9]{16,}[\w-]*|A[KS]IA[A-Z0-9]{16}|xox[a-z]-[\w-]{10,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*|(?<=Bearer )[\w.~+/=-]{16,})"
+)
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """Mask the values of `--token X`, `--api-key=X`, `HF_TOKEN=X`, `https://user:X@host` in a command line."""
-    found, is_awaited = [], False
-    for word in words:
-        name, equals, value = word.partition("=")
-        if is_awaited and not word.startswith("-"):
-            found.append(SECRET)
-        elif value and _is_secret(name):
-            found.append(name + equals + SECRET)
-        else:
-            found.append(IN_URL.sub(rf"\1:{SECRET}@", word))
-        is_awaited = word.startswith("-") and not equals and _is_secret(name)
-    return found
+    """Mask the values of `--token X`, `--set=api_key=X`, `{"token": "X"}`, `https://user:X@host` in a command line."""
+    return [
+        SECRET if _asks_for_secret(before, word) else _without_secrets_in(word)
+        for before, word in pairwise(["", *words])
+    ]
 
 
-def _is_secret(name: str) -> bool:
-    """Return whether a flag's or variable's value is a secret, judged by its name."""
+def without_secret_options(config: Mapping[str, object]) -> dict[str, object]:
+    """Mask the secrets among the options in a configuration: in its values that are mappings themselves."""
+    return {
+        name: {option: _option(str(option), word) for option, word in value.items()}
+        if isinstance(value, Mapping)
+        else value
+        for name, value in config.items()
+    }
+
+
+def _option(name: str, value: object) -> object:
+    return (
+        _without_secrets_in(f"{name}={value}")[len(name) + 1 :] if isinstance(value, str) else value
+    )
+
+
+def _asks_for_secret(before: str, word: str) -> bool:
+    """Return whether a word is the value of the flag, or of the `name:`, that is the word before it."""
+    if word == "--":
+        return False
+    if SWITCH.match(before) and word.startswith("-"):  # `--use-auth-token --epochs 2`
+        return False
+    names_next = before.endswith(":") or (before.startswith("-") and "=" not in before)
+    return before == "Bearer" or (names_next and _is_secret(before, word))
+
+
+def _without_secrets_in(word: str) -> str:
+    """Return a word with the secrets in it masked; all that follows a secret's `name=` is taken for its value."""
+    parts = word.split("=")
+    for n, name in enumerate(parts[:-1], 1):
+        if not _is_secret(name):
+            continue
+        value = "=".join(parts[n:])
+        if value and _is_secret(name, value):
+            return f"{_masked('='.join(parts[:n]))}={SECRET}"
+    return _masked(word)
+
+
+def _masked(text: str) -> str:
+    text = USER_IN_URL.sub(SECRET, IN_URL.sub(rf"\1:{SECRET}@", text))
+    return SHAPES.sub(SECRET, _with_masked_pairs(text))
+
+
+def _with_masked_pairs(text: str) -> str:
+    """Return a text in which the values of `"password": value` are masked; a value may hold further pairs."""
+    parts, end = [], 0
+    for name in NAME.finditer(text):
+        if name.start() < end or not _is_secret(name[1]):
+            continue
+        value = VALUE.match(text, name.end())
+        if value and _is_secret(name[1], value[0]):
+            quote = value[0][0] if value[0][0] in "\"'" else ""
+            parts += [text[end : name.end()], quote, SECRET, quote]
+            end = value.end()
+    return "".join([*parts, text[end:]])
+
+
+def _is_secret(name: str, value: str = "") -> bool:
+    """Return whether the value of a flag, variable or key is a secret, judged by its name."""
     parts = [part.lower() for part in PART.findall(name)]
     before, last = ["", "", *parts][-2:]
-    if last == "token":
-        return TOKENS_OF_TEXT.fullmatch(before) is None
-    return last in LAST_PARTS or (last == "key" and before in KEYS)
+    if last == "keys":
+        return before in BEFORE_KEYS
+    if last == "tokens" and COUNT.fullmatch(value.strip()):
+        return False
+    if last in UNLESS_AFTER:
+        return UNLESS_AFTER[last].fullmatch(before) is None
+    return SECRET_WORDS.fullmatch(last) is not None

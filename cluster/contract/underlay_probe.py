@@ -1,6 +1,7 @@
 """Measures the network between hosts, by probes of one unshaped node on each of them."""
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.base.errors import NodeError
@@ -15,6 +16,8 @@ from protocol.probe import Goodput, PingOrder
 PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
+# Swarm's hosts tell each other by gossip behind which of them a new node is: after seconds if they are busy.
+READY_S, AGAIN_S = 30.0, 1.0
 CLOSED_HINT = (
     "let hosts reach one another by internal_ip: 4789/udp (VXLAN), with `encrypted` also ESP; without Docker the UDP "
     "ports with the numbers of the nodes' SSH ports (docs/hosts.md)"
@@ -39,15 +42,13 @@ def measure_underlay(
         The measurement of each direction, by the hosts where it starts and ends.
 
     Raises:
-        NodeError: a probe failed, or two nodes cannot reach each other.
+        NodeError: a probe failed, or two nodes cannot reach each other within READY_S.
     """
     measured = {nodes[host] for pair in pairs for host in pair}
     hosts = {nodes[host]: host for pair in pairs for host in pair}
     bare = [_bare_link(nodes[src], nodes[dst]) for pair in pairs for src, dst in (pair, pair[::-1])]
     with ProbeSession(fleet, measured) as session:
-        found = ping_each_pair(session, bare, bare, _ping_order)
-        # The first decile: a busy host makes most round trips longer, but few of them all.
-        round_trips_ms = {ends: one.early_rtt_ms for ends, one in found.items()}
+        round_trips_ms = ping_until_reached(session, bare)
         _check_reached(round_trips_ms)
         goodputs = _fill(session, bare, round_trips_ms)
     return {
@@ -56,6 +57,26 @@ def measure_underlay(
         )
         for src, dst in round_trips_ms
     }
+
+
+def ping_until_reached(session: ProbeSession, links: Sequence[Link]) -> dict[Pair, float]:
+    """Return the round trip of each link in ms, infinity if its ends could not reach each other within READY_S."""
+    round_trips_ms: dict[Pair, float] = {}
+    until = time.monotonic() + READY_S
+    left = links
+    while True:
+        found = ping_each_pair(session, left, left, _ping_order)
+        # The first decile: a busy host makes most round trips longer, but few of them all.
+        round_trips_ms |= {ends: one.early_rtt_ms for ends, one in found.items()}
+        left = [link for link in left if _is_lost(link.ends, round_trips_ms)]
+        if not left or time.monotonic() > until:
+            return round_trips_ms
+        time.sleep(AGAIN_S)
+
+
+def _is_lost(ends: Pair, round_trips_ms: Mapping[Pair, float]) -> bool:
+    """Return whether no ping came back in one of the directions between two nodes."""
+    return any(math.isinf(round_trips_ms[way]) for way in (ends, ends[::-1]))
 
 
 def _bare_link(src: str, dst: str) -> Link:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.base.errors import ClusterError
+from cluster.base.line_splitter import split_lines
 from cluster.base.processes import run_bounded
 from cluster.base.spec import ClusterSpec, project_name
 from cluster.engine.compose import LABEL_NODE, LABEL_SLOT, has_slow_start
@@ -279,6 +280,12 @@ class Engine:
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
         return names_in_project(found, name)
 
+    def labelled_volumes(self, name: str) -> list[str]:
+        """Return the names of a cluster's volumes that Compose made: one without labels may be the engine's own."""
+        with self.errors():
+            found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
+        return names_in_project(found, name)
+
     def remove_volumes(self, name: str) -> list[str]:
         """Remove the named volumes of a cluster, once its containers are gone; return their names."""
         with self.errors():
@@ -296,18 +303,15 @@ class Engine:
         return log.decode(errors="replace")
 
     def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
-        """Yield the lines of a container's log; with `follow`, until it ends.
+        """Yield the lines of a container's log as `split_lines` makes them; with `follow`, until it ends.
 
         Raises:
             ClusterError: the engine died meanwhile, or the log broke off.
         """
-        rest = b""
         with self.errors():
-            for chunk in self._api.logs(container_id, stream=True, follow=follow, tail=lines):
-                *whole, rest = (rest + chunk).split(b"\n")
-                yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
-            if rest:
-                yield rest.decode(errors="replace")
+            yield from split_lines(
+                self._api.logs(container_id, stream=True, follow=follow, tail=lines)
+            )
             self._check_log_end(container_id, follow=follow)
 
     @contextmanager

@@ -5,9 +5,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken
 from cluster.base.paths import PROJECT_DIR
@@ -68,15 +69,16 @@ class ComposeUp:
                 self._start()
 
     def give(self, document: str) -> None:
-        """Send compose the document, starting it if necessary.
+        """Send compose the document, starting it if necessary; returns at once, whether or not it reads.
 
         Raises:
             PrerequisiteError: compose is not installed.
         """
         process = self._process or self._start()
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as stdin:  # it has ended: `finish` says why
-            stdin.write(document)
+        # A document of many nodes is larger than a pipe. The thread owns the pipe: `end` must not wait to close it.
+        stdin, process.stdin = process.stdin, None
+        threading.Thread(target=_feed, args=(stdin, document), daemon=True).start()
 
     def has_ended(self, spec: ClusterSpec) -> bool:
         """Return whether compose has completed.
@@ -146,6 +148,11 @@ class ComposeUp:
             preexec_fn=end_with_parent,  # otherwise it would go on creating nodes without us
         )
         return self._process
+
+
+def _feed(stdin: TextIO, document: str) -> None:
+    with suppress(BrokenPipeError), stdin:  # it has ended: `finish` says why
+        stdin.write(document)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -44,10 +44,10 @@ def check_project(engine: Engine, spec: ClusterSpec) -> None:
 
 
 def check_may_remove(engine: Engine, name: str) -> None:
-    """Refuse to remove a cluster or network that this checkout did not create.
+    """Refuse to remove a cluster, network or volume that this checkout did not create.
 
     Raises:
-        ClusterError: names the owning checkouts, or the networks.
+        ClusterError: names the owning checkouts, or the networks and volumes.
     """
     containers = engine.containers(name)
     others = sorted({c.working_dir for c in containers if not is_of_checkout(c)})
@@ -56,9 +56,12 @@ def check_may_remove(engine: Engine, name: str) -> None:
             f"cluster {name!r} was brought up from {', '.join(others)}",
             "remove it there, or here all the same: --force",
         )
-    networks = engine.networks(name)
-    if networks and not containers and not ClusterSpec(name).state_dir.exists():
+    if containers or ClusterSpec(name).state_dir.exists():
+        return
+    # Neither says which checkout made it; a volume may hold results of `--shared` that were not fetched.
+    found = {"network": engine.networks(name), "volume": engine.labelled_volumes(name)}
+    if left := [f"{kind} {', '.join(names)}" for kind, names in found.items() if names]:
         raise ClusterError(
-            f"this checkout has not made network {', '.join(networks)}",
-            "remove it all the same: --force",
+            f"this checkout has not made {' and '.join(left)}",
+            "remove it there, or here all the same: --force",
         )

@@ -76,11 +76,20 @@ class BareCompose(ComposeUp):
             self._host.limit([one for one in limits if one != _limit_of(there[one.name])])
             self._host.start([order.name for order in orders])
         except ClusterError as error:
-            raise compose_failure(error.message, spec, self.where) from error
+            raise self._failure(error, spec) from error
         self._is_finished = True
 
     def end(self) -> None:
         """Do nothing: no program of ours goes on."""
+
+    def _failure(self, error: ClusterError, spec: ClusterSpec) -> ClusterError:
+        """Return an error as Compose's would be; of a full disk with what helps on a host without Docker."""
+        if "no space left" not in error.message.lower():
+            return compose_failure(error.message, spec, self.where)
+        return ClusterError(
+            f"{spec.name!r} could not be brought up: {error.message}",
+            f"on {self.where}: {self._host.make_room}, or use a larger disk",
+        )
 
     def _order(
         self, spec: ClusterSpec, node: Node, image: str, endpoints: Mapping[str, Endpoint]

@@ -201,6 +201,10 @@ class BareHost(RemoteEngine):
         """Return nothing: a network is a part of its nodes."""
         return []
 
+    def labelled_volumes(self, name: str) -> list[str]:
+        """Return nothing: what nodes share here has no labels."""
+        return []
+
     def remove_volumes(self, name: str) -> list[str]:
         """Remove what the nodes of a cluster shared; return its name, if there was anything."""
         answer = self.ask(Done, ["forget", name], if_nothing=Done())

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from cluster.base.errors import ClusterError
+
 H = TypeVar("H")
 T = TypeVar("T")
 
@@ -12,10 +14,19 @@ def each_host(hosts: Sequence[H], action: Callable[[H], T]) -> list[T]:
     """Return the results of `action` in the order of the hosts; waits for all hosts, even if one fails.
 
     Raises:
-        ClusterError: that of the first host, in their order, on which `action` failed.
+        ClusterError: that of the first host, in their order, on which `action` failed; with what the others said.
     """
     if not hosts:
         return []
     with ThreadPoolExecutor(max_workers=len(hosts)) as pool:
         futures = [pool.submit(action, host) for host in hosts]
+    errors = [future.exception() for future in futures]
+    _say_all([error for error in errors if isinstance(error, ClusterError)])
     return [future.result() for future in futures]
+
+
+def _say_all(errors: Sequence[ClusterError]) -> None:
+    """Give the first error the words of all: of several lost hosts, each is named."""
+    for first in errors[:1]:
+        first.message = "; ".join(dict.fromkeys(error.message for error in errors))
+        first.hint = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))

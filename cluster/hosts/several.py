@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Self, TypeVar
 
 from cluster.base.errors import ClusterError
@@ -205,6 +205,10 @@ class SeveralEngines(Engine):
         """See Engine.networks; searches all hosts, and lists a name once."""
         return sorted(set().union(*self._each(lambda engine: engine.networks(name))))
 
+    def labelled_volumes(self, name: str) -> list[str]:
+        """See Engine.labelled_volumes; searches all hosts, and lists a name once."""
+        return sorted(set().union(*self._each(lambda engine: engine.labelled_volumes(name))))
+
     def log_tail(self, container_id: str, lines: int = 20) -> str:
         """See Engine.log_tail."""
         return self._home(container_id).log_tail(container_id, lines)
@@ -277,5 +281,6 @@ def _same(values: Sequence[T]) -> T | None:
 
 
 def _hand_on(nodes: Iterator[str], news: queue.Queue[str]) -> None:
-    for node in nodes:
-        news.put(node)
+    with suppress(Exception):  # events are a shortcut: a stream that breaks is no failure
+        for node in nodes:
+            news.put(node)

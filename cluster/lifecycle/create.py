@@ -16,6 +16,7 @@ from cluster.hosts.connect import (
     hosts_of,
     provide_image,
 )
+from cluster.hosts.hosts_file import Hosts
 from cluster.hosts.node_placement import place
 from cluster.hosts.record import write_record
 from cluster.lifecycle.reconcile import reconcile, refuse_without_keys
@@ -100,7 +101,7 @@ def create_cluster(
         if existing is not None:
             raise
         compose.end()
-        _roll_back(engine, spec.name, console)
+        _roll_back(engine, spec.name, hosts, console)
         chosen = request.slot is None and len(avoided) < MOST_AVOIDED
         if not (isinstance(error, SlotTaken) and chosen):
             raise
@@ -111,16 +112,31 @@ def create_cluster(
         return create_cluster(engine, request, again, console, force=force, avoided=avoided)
 
 
-def _roll_back(engine: Engine, name: str, console: Console) -> None:
+def _roll_back(engine: Engine, name: str, hosts: Hosts | None, console: Console) -> None:
     """Remove a half-created cluster; only say it if that fails, for why the creation failed matters more."""
     try:
-        if has_ended(engine):  # a host was lost: what is on the others goes
-            engine = connect_engine(name, partly=True)
-        remove_until_quiet(engine, name)
-        for words in engine.left_behind(name):
+        for words in _remove_from_those_that_answer(engine, name, hosts).left_behind(name):
             console.say(words)
     except ClusterError as failure:
         console.say(f"could not remove all of {name!r}: {failure}")
+
+
+def _remove_from_those_that_answer(engine: Engine, name: str, hosts: Hosts | None) -> Engine:
+    """Remove a cluster, from the other hosts if one is lost; return the engine of these; raises ClusterError.
+
+    A silent host may have cost its nodes already while its connection lasts: then that ends only during the removal.
+    """
+    most = len(engine.engines)  # each of them may be lost during one try
+    for tried in range(most + 1):
+        if has_ended(engine):
+            engine = connect_engine(name, hosts, partly=True)
+        try:
+            remove_until_quiet(engine, name)
+            break
+        except ClusterError:
+            if tried == most or not has_ended(engine):
+                raise
+    return engine
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:

@@ -33,6 +33,13 @@ START_TIMEOUT_PER_NODE_S = 5.0
 READ_FIRST_REPORT = ("flock", FIRST_REPORT_LOCK, "cat", FIRST_REPORT)
 
 
+def make_fleet(engine: Engine, spec: ClusterSpec, nodes: Sequence[Node]) -> Fleet:
+    """Return a fleet of some of a cluster's nodes, which knows their hosts if there are several; logs in to none."""
+    parts = engine.parts(spec)
+    hosts = {node: part.where for part, names in parts for node in names} if parts[1:] else {}
+    return Fleet(nodes, spec.state_dir, engine.dial_to(spec), hosts)
+
+
 def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     """Log in to running nodes.
 
@@ -40,7 +47,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
         NodeDied: a node has died. NodeError: a node does not answer.
     """
     anew = f"python -m cluster.up{name_flag(spec.name)} recreates it"
-    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
+    fleet = make_fleet(engine, spec, spec.nodes)
     try:
         fleet.connect(
             timeout_s, lambda: _check_alive(engine, spec, engine.containers(spec.name), anew)
@@ -75,7 +82,7 @@ def make_nodes(
     # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
     hand_over_plans(spec, {} if there else plans)
     shape_node = apply_plan if there else first_report
-    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
+    fleet = make_fleet(engine, spec, spec.nodes)
     deadline = time.monotonic() + start_timeout_s(spec)
     with watch_start_events(engine, spec) as starts:
 

@@ -13,6 +13,7 @@ from cluster.engine.resources import Limit, ResourceRequest, moves_gpus, new_gpu
 from cluster.lifecycle.new_hosts import measure_new_hosts, record_hosts
 from cluster.lifecycle.provision import (
     is_running,
+    make_fleet,
     make_keys,
     make_nodes,
     reach_nodes,
@@ -192,7 +193,7 @@ def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fl
     nodes = [node for node in spec.nodes if node.name in running]
     if not nodes:
         return None
-    fleet = Fleet(nodes, spec.state_dir, engine.dial_to(spec))
+    fleet = make_fleet(engine, spec, nodes)
     try:
         fleet.connect(CONNECT_TIMEOUT_S)
     except BaseException as error:

@@ -1,5 +1,6 @@
 """Removes clusters, including half-created ones."""
 
+import math
 import shutil
 import time
 from contextlib import suppress
@@ -10,8 +11,10 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.ownership import check_may_remove
 from cluster.engine.sdk_errors import StillInUse
+from cluster.hosts.connect import has_ended
 
 LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 4, 0.25
+MOST_TROUBLE_S = 120.0  # of failures in a row: an engine that hangs takes a minute for each
 
 
 def remove_cluster(
@@ -49,16 +52,20 @@ def remove_until_quiet(engine: Engine, name: str) -> list[str]:
     """Remove everything until nothing new appears: the engine may still be working on what compose asked of it.
 
     Raises:
-        ClusterError: something could not be removed, or new parts kept appearing.
+        ClusterError: something could not be removed, new parts kept appearing, or the connection to a host has ended.
     """
     removed: list[str] = []
     quiet, trouble = 0, ClusterError(f"new parts of cluster {name!r} keep appearing")
+    failed_first = math.inf
     for _ in range(LOOKS):
         try:
             news = _remove_all(engine, name)
-            removed, quiet = removed + news, 0 if news else quiet + 1
+            removed, quiet, failed_first = removed + news, 0 if news else quiet + 1, math.inf
         except ClusterError as error:  # e.g. a network that just got a container: removed next time
             quiet, trouble = 0, error
+            failed_first = min(failed_first, time.monotonic())
+            if has_ended(engine) or time.monotonic() - failed_first >= MOST_TROUBLE_S:
+                raise
         if quiet == QUIET_LOOKS:
             return removed
         time.sleep(LOOK_INTERVAL_S)

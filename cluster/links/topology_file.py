@@ -25,12 +25,17 @@ KEYS = {
 }
 
 
+# The guide to the containers, and some libraries, call it so.
+OTHER_NAMES = {"fully_connected": "full"}
+
+
 def load_topology(name: str) -> Topology:
     """Return a topology by name, or a user's own by path.
 
     Raises:
         UsageError: no such topology, no valid YAML, or an invalid key or value; the message names file and key.
     """
+    name = OTHER_NAMES.get(name, name)
     if name in BASES:
         return Topology(name, name)
     if not is_file_name(name):

@@ -1,6 +1,6 @@
 """Checks, resolves and packs the program that a launch runs: `node.train`, or any program of the user's.
 
-The program's folder is sent to every node, without secrets and what no node needs (NOT_SENT); the program runs in that
+The program's folder is sent to every node, without secrets and what no node needs (not_sent); the program runs in that
 copy.
 """
 
@@ -18,8 +18,10 @@ from pathlib import Path, PurePosixPath
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.paths import CODE_DIR
 from cluster.base.processes import run_bounded
+from cluster.base.secrets import without_secret_options
 from cluster.base.yaml_file import is_file
 from cluster.run.checkpoints import find_checkpoints
+from cluster.run.not_sent import is_left_out, is_secret, refuse_home, refuse_secret
 from protocol.fit_order import ORDER_FILE, FitOrder
 from protocol.places import FIT_FOLDER, RESUME_FOLDER
 from protocol.rank import EXIT_USAGE
@@ -41,20 +43,6 @@ NOT_ON_NODES = ("LOCAL_", "GRADWIRE_", "OMP_NUM_THREADS")
 """Variables of this shell that a node does not have, by their beginnings; the configuration is the one of a node."""
 OWN_FLAGS = ("--strategy", "--task")  # their value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
-NOT_SENT = {
-    ".git",
-    ".venv",
-    "venv",
-    "node_modules",
-    "__pycache__",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".gradwire",
-    "runs",
-}
-# Keys and passwords: names of files or folders, also as the target of a symbolic link.
-SECRETS = {".ssh", ".aws", ".gnupg", ".env", ".netrc"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,7 @@ class Program:
         name: name for the run folder: the strategy, or the script.
         argv: the command on a node.
         folder: the folder sent to every node, and the current folder there; None: nothing is sent.
-        config: the complete resolved configuration of node.train; empty for other programs.
+        config: the complete resolved configuration of node.train, without secrets; empty for other programs.
         resume: folder of the run whose checkpoints are sent to RESUME_FOLDER on the nodes.
         order: folder of Trainer.fit's order to its ranks (protocol/fit_order.py), sent to FIT_FOLDER on the nodes.
         essential_ranks: the ranks without which the run cannot go on; None: all.
@@ -123,7 +111,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
         return _trained((*NODE_TRAIN, *args), config)
     here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
     config = _resolve([*rest, *here], ranks)
-    folder = folder or _common_folder([file for file, _ in own.values()])
+    folder = folder or _own_folder(_common_folder([file for file, _ in own.values()]))
     there = []
     for flag, (file, name) in own.items():
         folder, place = _place(file, folder)
@@ -278,8 +266,14 @@ def _common_folder(files: Sequence[Path]) -> Path:
     return folders.pop()
 
 
+def _own_folder(folder: Path) -> Path:
+    """Return the folder that is sent if none is named."""
+    refuse_home(folder)
+    return folder
+
+
 def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
-    """Return the configuration that node.train makes of these arguments, on rank 0."""
+    """Return the configuration that node.train makes of these arguments, on rank 0, without secrets."""
     command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
     own = {
         "RANK": "0",
@@ -294,8 +288,7 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
         raise UsageError(words, "list strategies and options: python -m node.train --help")
     if check.returncode != 0:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
-    config: dict[str, object] = json.loads(check.stdout)
-    return config
+    return without_secret_options(json.loads(check.stdout))
 
 
 def _refuse_launcher_flags(args: Sequence[str]) -> None:
@@ -333,7 +326,7 @@ def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
         UsageError: the file is not in the folder, or the folder is too large.
     """
     file = file.resolve()
-    folder = (folder or file.parent).resolve()
+    folder = (folder or _own_folder(file.parent)).resolve()
     if not file.is_relative_to(folder):
         raise UsageError(f"{file} is not in {folder}", "name one that holds it: --folder FOLDER")
     _check_folder(folder)
@@ -353,7 +346,7 @@ def _script(words: Sequence[str], folder: Path | None) -> Program:
 def _module(words: Sequence[str], folder: Path | None) -> Program:
     if len(words) < 2:
         raise UsageError("-m without a module", "-- -m package.module ARGS")
-    folder = (folder or Path.cwd()).resolve()
+    folder = (folder or _own_folder(Path.cwd())).resolve()
     parts = words[1].split(".")
     is_name = all(parts) and os.sep not in words[1]
     place = folder.joinpath(*parts) if is_name else folder
@@ -381,22 +374,13 @@ def _check_folder(folder: Path) -> None:
 
 def _files(folder: Path) -> Iterable[Path]:
     """Yield all files to send, also those behind links, whose targets are not on the nodes."""
+    refuse_secret(folder)
     for top, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
-        below = (Path(top, name) for name in sorted(set(folders) - NOT_SENT))
-        folders[:] = [path.name for path in below if not _is_left_out(path)]
+        parent = Path(top).resolve()  # by a link, we may be in another folder than top says
+        below = (Path(top, name) for name in sorted(folders))
+        folders[:] = [path.name for path in below if not is_left_out(path, parent)]
         paths = (Path(top, name) for name in sorted(names))
-        yield from (path for path in paths if is_file(path) and not _is_secret(path))
-
-
-def _is_left_out(folder: Path) -> bool:
-    """Return whether a folder is not sent: a loop, a secret, or a virtual environment of any name."""
-    return _is_loop(folder) or _is_secret(folder) or is_file(folder / "pyvenv.cfg")
-
-
-def _is_secret(path: Path) -> bool:
-    """Return whether a path must not reach a node, by its name or by those in its link's target."""
-    parts = path.resolve().parts if path.is_symlink() else ()
-    return not SECRETS.isdisjoint({path.name, *parts})
+        yield from (path for path in paths if is_file(path) and not is_secret(path, parent))
 
 
 def _refuse(error: OSError) -> None:
@@ -412,11 +396,3 @@ def _unreadable(path: Path) -> UsageError:
 
 def _is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
-
-
-def _is_loop(folder: Path) -> bool:
-    """Return whether a link leads back to one of its parent folders."""
-    if not folder.is_symlink():
-        return False
-    target = folder.resolve()
-    return any(parent.resolve() == target for parent in folder.parents)

@@ -35,6 +35,7 @@ from protocol.reader import document
 RANK = ("python3", "-m", "node.rank")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_NAME_BYTES = "256"  # of a run, as a node says it
+LOCKED = 1  # exit code of flock: others hold the lock
 STOP_TIMEOUT_S = 2 * GRACE_S  # node.rank has killed its rank by then
 LAST_WORDS_S = 5.0  # wait for the failed rank's own report after a bystander's
 LAST_ENDS_S = 20.0  # for ranks to end by themselves once the essential ones are done
@@ -45,14 +46,23 @@ def refuse_busy(fleet: Fleet) -> None:
     """Check that no run uses any of the nodes: changing or measuring links now would disturb it.
 
     Raises:
-        NodeError: a run does; the message names it.
+        NodeError: a run does, and the message names it; or a node cannot tell, and the message says why.
     """
+    # An exclusive lock for a moment: a shared one would not tell, as the ranks of a run share it, too.
     tried = fleet.run(["flock", "--nonblock", RANK_LOCK, "true"], check=False)
-    busy = [node for node, result in tried.items() if result.exit_code == 1]
+    busy = [node for node, result in tried.items() if result.exit_code == LOCKED]
+    unknown = {
+        node: result.words()
+        for node, result in tried.items()
+        if result.exit_code not in (0, LOCKED)
+    }
     if busy:
         runs = fleet.run(["head", "-c", MOST_NAME_BYTES, RANK_LOCK], nodes=busy, check=False)
         names = {node: plain(runs[node].stdout.decode(errors="replace")).strip() for node in busy}
-        raise _in_use({node: f"busy with run {name}" for node, name in names.items()})
+        raise _in_use({node: f"busy with run {name}" for node, name in names.items()} | unknown)
+    if unknown:
+        message = "nodes cannot tell that no run uses them"
+        raise NodeError(message, unknown, "python -m cluster.doctor")
 
 
 def _in_use(refusals: Mapping[str, str]) -> NodeError:
@@ -149,12 +159,24 @@ class RankProcesses:
             threading.Thread(target=self._keep_up, args=(place, process), daemon=True).start()
 
     def _abandon(self) -> None:
-        """Stop the ranks that have been started and wait for their ends: their folders are fetched and removed next."""
+        """Stop the ranks that have been started and wait for their ends: their folders are fetched and removed next.
+
+        Those that have not ended after STOP_TIMEOUT_S are cut off.
+        """
         self._watch.end()
         self.stop()
-        for process in self._processes.values():
-            with suppress(NodeError):
-                process.wait()
+        waiting = {
+            threading.Thread(target=_hear_out, args=(process,), daemon=True): process
+            for process in self._processes.values()
+        }
+        for thread in waiting:
+            thread.start()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for thread in waiting:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread, process in waiting.items():
+            if thread.is_alive():
+                process.close()
 
     def _no_more(self) -> None:
         """Restart no more ranks; those that end from now on count as stopped by us."""
@@ -242,15 +264,20 @@ class RankProcesses:
             while self._awaits_restart(end):
                 end = self._follow_again(end)
         finally:  # `wait` must learn of the end, whatever went wrong
-            self._watch.forget(place)
             end = end or RankExit(place, LOST, time.time())
-            self._tell_live(RankEnded(place.name, end.exit_code))
-            self._ended.put(end)
+            try:
+                self._watch.forget(place)
+                self._tell_live(RankEnded(place.name, end.exit_code))
+            finally:
+                self._ended.put(end)
 
     def _follow(self, place: RankPlacement, process: RemoteProcess) -> RankExit:
         show = partial(self._printer.print, place.name)
-        copy_lines(self._watch.hear(process.lines()), self._log_file(place), show)
-        exit_code, stderr = process.wait()
+        try:
+            copy_lines(self._watch.hear(process.lines()), self._log_file(place), show)
+            exit_code, stderr = process.wait()
+        except NodeError as error:  # it says more than anybody reads; its connection is cut
+            return RankExit(place, LOST, time.time(), error.outcomes.get(place.node, error.message))
         return self._read_end(place, exit_code, stderr.decode(errors="replace"))
 
     def _follow_again(self, end: RankExit) -> RankExit:
@@ -319,6 +346,15 @@ def _line(order: StartOrder) -> bytes:
 def _tell_to_end(process: RemoteProcess) -> None:
     with suppress(OSError, EOFError):  # the connection is gone: node.rank sees that, too
         process.close_stdin()
+
+
+def _hear_out(process: RemoteProcess) -> None:
+    """Wait for the end of a rank whose output nobody wants, but which would block if nobody read it."""
+    with suppress(Exception):  # whatever goes wrong with its output, its end is awaited
+        for _ in process.lines():
+            pass
+    with suppress(NodeError):
+        process.wait()
 
 
 def _unstoppable(place: RankPlacement) -> RankExit:

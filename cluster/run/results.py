@@ -9,7 +9,7 @@ import errno
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,9 @@ MOST_RESULTS = "10g"
 AT_ONCE = 4  # nodes: the host's processor is the bottleneck, and each has 2 MB in flight
 SILENCE_S = 15.0
 SAY_AFTER_S = 5.0
+# What a line carries that is certainly alive, even a slow one to another host: on average over minutes, for all nodes
+# that share it. Without it, a node could go on for weeks until it has sent the most that is fetched.
+LEAST_BYTES_S, PACE_WINDOW_S = 100_000, 300.0
 # Writes a folder to standard output as a tar archive, if it exists.
 SEND = (
     "sh",
@@ -87,23 +90,23 @@ def fetch_results(
 
     Nodes for which this machine's disk had no room are tried again one by one, once all partial results are removed.
     """
-    report = _reporter(console)
+    arrivals = _Arrivals(console)
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         found = pool.map(
-            lambda node: _fetch_one(fleet, node, fetch, fetch.here / node, report), nodes
+            lambda node: _fetch_one(fleet, node, fetch, fetch.here / node, arrivals), nodes
         )
         fetched = dict(zip(nodes, found, strict=True))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     for node in [node for node in nodes if fetched[node].is_full]:
-        fetched[node] = _fetch_one(fleet, node, fetch, fetch.here / node, report)
+        fetched[node] = _fetch_one(fleet, node, fetch, fetch.here / node, arrivals)
     return fetched
 
 
 def fetch_folder(fleet: Fleet, node: str, fetch: Fetch, console: Console) -> Fetched:
     """Fetch a folder from one node; `fetch.here` becomes its copy."""
-    return _fetch_one(fleet, node, fetch, fetch.here, _reporter(console))
+    return _fetch_one(fleet, node, fetch, fetch.here, _Arrivals(console))
 
 
 def plain(text: str) -> str:
@@ -111,28 +114,24 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:MOST_CHARACTERS]
 
 
-def _fetch_one(
-    fleet: Fleet, node: str, fetch: Fetch, folder: Path, report: Callable[[str, int], None]
-) -> Fetched:
+def _fetch_one(fleet: Fleet, node: str, fetch: Fetch, folder: Path, arrivals: _Arrivals) -> Fetched:
     """Fetch one node's results; remove the local copy if fetching fails."""
     try:
-        return _try(fleet, node, fetch, folder, report)
+        return _try(fleet, node, fetch, folder, arrivals)
     except Exception as error:  # the node controls the input, and must not harm other nodes'
         _remove(folder)
         is_full = isinstance(error, OSError) and error.errno in FULL
         return Fetched(plain(_words_of(node, error)), is_full=is_full)
 
 
-def _try(
-    fleet: Fleet, node: str, fetch: Fetch, folder: Path, report: Callable[[str, int], None]
-) -> Fetched:
+def _try(fleet: Fleet, node: str, fetch: Fetch, folder: Path, arrivals: _Arrivals) -> Fetched:
     folder.mkdir(parents=True)
     unpacked = Unpacked()
 
     def consume(pieces: Iterator[bytes]) -> None:
         nonlocal unpacked
-        counted = _count(pieces, lambda count: report(node, count))
-        unpacked = unpack(counted, folder, fetch.limit_bytes, fetch.there)
+        brisk = _keep_pace(node, pieces, arrivals)
+        unpacked = unpack(brisk, folder, fetch.limit_bytes, fetch.there)
 
     process = fleet.start(node, [*SEND, fetch.there])
     exit_code, stderr = process.hand_over(consume, SILENCE_S)
@@ -170,22 +169,47 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _count(pieces: Iterator[bytes], report: Callable[[int], None]) -> Iterator[bytes]:
+class _Arrivals:
+    """Counts what the nodes of one fetch send, and says every SAY_AFTER_S how much has come.
+
+    Args:
+        console: told how much.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._said_at = console, time.monotonic()
+        self._counts: dict[str, int] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        """What has come from all nodes."""
+        return sum(list(self._counts.values()))
+
+    def add(self, node: str, count: int) -> None:
+        """Count bytes that came from a node."""
+        self._counts[node] = self._counts.get(node, 0) + count
+        if time.monotonic() - self._said_at >= SAY_AFTER_S:
+            self._said_at = time.monotonic()
+            self._console.say(f"fetching results: {self.total_bytes / 1e6:.0f} MB so far")
+
+
+def _keep_pace(node: str, pieces: Iterator[bytes], arrivals: _Arrivals) -> Iterator[bytes]:
+    """Yield the pieces that a node sends, counting them.
+
+    Raises:
+        NodeError: in PACE_WINDOW_S of waiting for it, less than LEAST_BYTES_S came on average, from all nodes together.
+    """
+    waited_s, before_bytes, began = 0.0, arrivals.total_bytes, time.monotonic()
     for piece in pieces:
-        report(len(piece))
+        waited_s += min(time.monotonic() - began, SILENCE_S)  # Ctrl-Z stops us, but not the clock
+        arrivals.add(node, len(piece))
+        if waited_s >= PACE_WINDOW_S:
+            if arrivals.total_bytes - before_bytes < LEAST_BYTES_S * PACE_WINDOW_S:
+                raise NodeError("the node is too slow", {node: _too_slow()})
+            waited_s, before_bytes = 0.0, arrivals.total_bytes
         yield piece
+        began = time.monotonic()  # our own time does not count
 
 
-def _reporter(console: Console) -> Callable[[str, int], None]:
-    """Return a callback that reports how much has arrived, every SAY_AFTER_S."""
-    began, counts = time.monotonic(), dict[str, int]()
-    last_said = began
-
-    def report(node: str, count: int) -> None:
-        nonlocal last_said
-        counts[node] = counts.get(node, 0) + count
-        if time.monotonic() - last_said >= SAY_AFTER_S:
-            last_said = time.monotonic()
-            console.say(f"fetching results: {sum(counts.values()) / 1e6:.0f} MB so far")
-
-    return report
+def _too_slow() -> str:
+    return f"less than {LEAST_BYTES_S / 1000:.0f} kB/s came for {PACE_WINDOW_S:.0f} s"

@@ -7,6 +7,7 @@ them. Ranks of node.train also tell which collective they are in.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ SUSPECT_STATES = {
     "Z": "it has ended, and its parent has not noticed (Z)",
 }
 STOPPED = "Tt"
+MOST_ADDRESSES = 5  # that a rank's line lists
 STATE_WORDS = SUSPECT_STATES | {"R": "it runs (R)", "S": "it waits (S)"}
 
 
@@ -181,8 +183,11 @@ def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> 
 
 
 def _amounts(amounts: Mapping[str, int], names: Mapping[str, str], word: str) -> str:
+    """Return bytes by address in words, the largest MOST_ADDRESSES: nodes may tell of any number."""
+    largest = heapq.nlargest(MOST_ADDRESSES, amounts.items(), key=lambda amount: amount[1])
     parts = [
         f"{count:,} bytes {word} {names.get(address, address)}"
-        for address, count in sorted(amounts.items())
+        for address, count in sorted(largest)
     ]
-    return " and ".join(parts)
+    more = len(amounts) - len(largest)
+    return " and ".join([*parts, *([f"{word} {more:,} more"] if more else [])])

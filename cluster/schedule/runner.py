@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -18,13 +19,15 @@ from cluster.links.changes import change_plans
 from cluster.links.link_spec import link_plans
 from cluster.schedule.events import Event
 from cluster.shaping.link_state import LinkState, apply_some
-from cluster.shaping.trace_player import TraceExit, TracePlayer
-from cluster.ssh.fleet import Fleet
+from cluster.shaping.trace_player import ANSWER_TIMEOUT_S, TraceExit, TracePlayer
+from cluster.ssh.fleet import PATIENCE_S, Fleet
 from cluster.ssh.remote_process import RemoteProcess
 from protocol.metrics import Step
 from protocol.node_plan import NodePlan
 
 LOOK_S = 0.05
+# For a change under way at the end: a node may be silent for so long.
+END_TIMEOUT_S = PATIENCE_S + ANSWER_TIMEOUT_S
 TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
 
 
@@ -64,7 +67,9 @@ class ScheduleRunner:
         self._replay = TracePlayer(
             fleet, {name: e.playback for name, e in self._traces.items() if e.playback}
         )
-        self._steps: dict[int, float] = {}  # step -> when it ended
+        self._awaited = {event.step for event in events if event.step is not None}
+        self._steps: dict[int, float] = {}  # awaited step -> when it ended
+        self._last_step: int | None = None
         self.failure = ""  # the first failure, if any
         self._over = threading.Event()
         self._tail: RemoteProcess | None = None
@@ -75,15 +80,15 @@ class ScheduleRunner:
         self._started = time.monotonic()
         if any(event.step is not None for event in self._waiting):
             self._tail = self._fleet.start(self._fleet.nodes[0].name, (*TAIL, self._metrics))
-            threading.Thread(target=self._watch_steps, args=(self._tail,), daemon=True).start()
+            watch = partial(self._try, partial(self._watch_steps, self._tail))
+            threading.Thread(target=watch, daemon=True).start()
         if self._waiting:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._try(self._await_last_look)
         if self._tail is not None:
             self._tail.close()
         self._try(lambda: self._note_ended(self._replay.close()))
@@ -95,6 +100,17 @@ class ScheduleRunner:
             self._in_force = {}  # after a failure the plans in force are unknown
         if self._in_force != self._link_state.plans:
             self._try(self._heal)
+
+    def _await_last_look(self) -> None:
+        """Wait until a change that is under way is done, but not for ever.
+
+        Raises:
+            ClusterError: it takes longer than END_TIMEOUT_S.
+        """
+        if self._thread.is_alive():
+            self._thread.join(END_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise ClusterError(f"a change has not ended within {END_TIMEOUT_S:.0f} s")
 
     def _heal(self) -> None:
         self._apply(dict(self._link_state.plans), "end of the run: links restored")
@@ -180,7 +196,7 @@ class ScheduleRunner:
         line: dict[str, object] = {
             "time": round(time.time(), 3),
             "after_s": round(started - self._started, 3),
-            "step": max(self._steps, default=None),
+            "step": self._last_step,
             "what": what,
             "took_s": round(time.monotonic() - started, 3),
             **(more or {}),
@@ -196,7 +212,13 @@ class ScheduleRunner:
         for line in tail.lines():
             event = parse_event(line)
             if isinstance(event, Step):
-                self._steps[event.step] = time.monotonic()
+                self._note_step(event.step)
+
+    def _note_step(self, step: int) -> None:
+        """Note that a step has ended; its time only if an event waits for it, as a node may tell any number."""
+        self._last_step = max(step, self._last_step or 0)
+        if step in self._awaited:
+            self._steps[step] = time.monotonic()
 
 
 def _words_of(error: Exception) -> str:

@@ -11,7 +11,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -21,9 +22,10 @@ from cluster.base.spec import Node
 from cluster.links.traces import Playback, first_order
 from cluster.ssh.answers import parse_answer, understood
 from cluster.ssh.fleet import Fleet
-from cluster.ssh.remote_process import RemoteProcess
+from cluster.ssh.remote_process import RemoteProcess, Result
 from protocol.lines import encode_line, encode_order, read_either
 from protocol.node_plan import NodePlan
+from protocol.rank import LOST
 from protocol.reader import FormatError, shown
 from protocol.trace import (
     ANSWERS,
@@ -63,6 +65,39 @@ class TraceExit:
         return {"changes": self.changes, "late": self.late, "worst_ms": self.worst_ms}
 
 
+class _Due:
+    """What a node may still say, so that what it says is bounded: any trace ends once, each new plan is applied once.
+
+    Args:
+        traces: the names of its traces.
+    """
+
+    def __init__(self, traces: Iterable[str]) -> None:
+        self._lock = threading.Lock()
+        self._left: Counter[str | type[Answer]] = Counter([ReplayReady, *traces])
+
+    def expect_applied(self) -> None:
+        """Expect one `Applied` more."""
+        with self._lock:
+            self._left[Applied] += 1
+
+    def take(self, said: Answer) -> bool:
+        """Note an answer; return whether it is news: that it is ready, a node may say again.
+
+        Raises:
+            FormatError: it is not due.
+        """
+        what = said.ended if isinstance(said, Ended) else type(said)
+        with self._lock:
+            is_due = self._left[what] > 0
+            self._left[what] -= is_due
+        if isinstance(said, Ended) and not is_due:
+            raise FormatError(f"{shown(said.ended)} has ended before", "ended")
+        if isinstance(said, Applied) and not is_due:
+            raise FormatError("no new plan was sent", "applied")
+        return is_due
+
+
 class TracePlayer:
     """Plays traces on the nodes within a `with` block; does nothing without traces.
 
@@ -78,7 +113,9 @@ class TracePlayer:
         self._fleet = fleet
         self._playbacks = dict(playbacks)
         self._processes: dict[str, RemoteProcess] = {}
-        self._said: queue.Queue[tuple[str, Answer | NodeError | None]] = queue.Queue()
+        self._due: dict[str, _Due] = {}  # bounds what can be in `_said`
+        # A process's last entry says how it ended.
+        self._said: queue.Queue[tuple[str, Answer | NodeError | Result]] = queue.Queue()
         self._reports: dict[str, dict[str, Ended]] = {}
 
     @property
@@ -100,7 +137,7 @@ class TracePlayer:
         self.close()
 
     def begin(self, name: str) -> None:
-        """Begin a trace, on all its nodes at once."""
+        """Begin a trace, on all its nodes at once; each can be begun only once."""
         self._tell(self._playbacks[name].nodes, BeginOrder(name))
 
     def end(self, name: str) -> None:
@@ -110,17 +147,17 @@ class TracePlayer:
     def apply(self, plans: Mapping[str, NodePlan]) -> None:
         """Give these nodes new plans underneath the traces, and wait until they are in force."""
         for node, plan in plans.items():
+            self._due[node].expect_applied()
             self._tell([node], ApplyOrder(plan))
         self._hear_from(plans, Applied)
 
     def ended(self, timeout_s: float | None = 0.0) -> list[TraceExit]:
         """Return the traces that ended since the last call; wait up to `timeout_s` for an answer (None: forever)."""
-        try:
+        with suppress(queue.Empty):
             self._hear(timeout_s)
-            while True:
+            for _ in range(self._said.qsize()):
                 self._hear(0.0)
-        except queue.Empty:
-            return self._whole()
+        return self._whole()
 
     def wait_for_end(self, name: str) -> TraceExit:
         """Wait until a trace that was begun just now has ended.
@@ -141,27 +178,33 @@ class TracePlayer:
         for process in processes.values():
             with suppress(OSError, EOFError):  # the connection is gone: the node noticed, too
                 process.close_stdin()
-        self._hear_the_end_of(processes)
-        self._check({node: process.wait() for node, process in processes.items()})
+        self._check(self._hear_the_ends_of(processes))
         return self._whole()
 
-    def _hear_the_end_of(self, nodes: Collection[str]) -> None:
-        waiting, errors = set(nodes), []
-        while waiting:
+    def _hear_the_ends_of(self, processes: Mapping[str, RemoteProcess]) -> list[Result]:
+        """Return how these processes end; close those that have not ended in time."""
+        ends: dict[str, NodeError | Result] = {}
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while silent := processes.keys() - ends.keys():
             try:
-                node, said = self._said.get(timeout=ANSWER_TIMEOUT_S)
+                node, said = self._said.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty as error:
-                raise self._silent(waiting) from error
-            if said is None or isinstance(said, NodeError):
-                waiting.discard(node)
-                errors += [said] if said else []
+                for node in silent:
+                    processes[node].close()
+                raise self._silent(silent) from error
+            if isinstance(said, NodeError | Result):
+                ends[node] = said
             else:
                 self._keep(node, said)
-        if errors:
-            raise errors[0]
+        for end in ends.values():
+            if isinstance(end, NodeError):
+                raise end
+        return [end for end in ends.values() if isinstance(end, Result)]
 
     def _start(self, node: Node) -> None:
         process = self._processes[node.name] = self._fleet.start(node.name, REPLAY)
+        own = (name for name, playback in self._playbacks.items() if node.name in playback.nodes)
+        self._due[node.name] = _Due(own)
         threading.Thread(target=self._follow, args=(process,), daemon=True).start()
         process.patience_s = (
             ANSWER_TIMEOUT_S  # until it has read the traces, which may be larger than SSH's window
@@ -170,18 +213,22 @@ class TracePlayer:
         process.patience_s = math.inf
 
     def _follow(self, process: RemoteProcess) -> None:
-        end: NodeError | None = None
+        end: NodeError | Result = Result(process.node, LOST, b"", b"")
         try:
             for line in process.lines():
-                self._said.put((process.node, self._read(process.node, line)))
+                if (said := self._read(process.node, line)) is not None:
+                    self._said.put((process.node, said))
+            process.patience_s = ANSWER_TIMEOUT_S
+            exit_code, words = process.wait()
+            end = Result(process.node, exit_code, b"", words)
         except NodeError as error:
             process.close()  # not a replay, whatever it is
             end = error
         finally:  # waiters must learn that it ended
-            process.patience_s = ANSWER_TIMEOUT_S
             self._said.put((process.node, end))
 
-    def _read(self, node: str, line: str) -> Answer:
+    def _read(self, node: str, line: str) -> Answer | None:
+        """Return an answer; None if it is no news."""
         said = parse_answer(node, line)
         with understood(node):
             answer = read_either(ANSWERS, said)
@@ -189,7 +236,8 @@ class TracePlayer:
                 playback = self._playbacks.get(answer.ended)
                 if playback is None or node not in playback.nodes:
                     raise FormatError(f"{shown(answer.ended)} is not played there", "ended")
-        return answer
+            is_news = self._due[node].take(answer)
+        return answer if is_news else None
 
     def _tell(self, nodes: Collection[str], order: Order) -> None:
         line = encode_order(ORDERS, order)
@@ -198,9 +246,10 @@ class TracePlayer:
 
     def _hear_from(self, nodes: Collection[str], kind: type[Answer]) -> None:
         waiting = set(nodes)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while waiting:
             try:
-                node, said = self._hear(ANSWER_TIMEOUT_S)
+                node, said = self._hear(max(0.0, deadline - time.monotonic()))
             except queue.Empty as error:
                 raise self._silent(waiting) from error
             if isinstance(said, kind):
@@ -215,17 +264,18 @@ class TracePlayer:
         node, said = (
             self._said.get(timeout=timeout_s) if timeout_s != 0 else self._said.get_nowait()
         )
-        if said is None or isinstance(said, NodeError):
-            raise self._failure(self._processes.pop(node), said)
+        if isinstance(said, NodeError | Result):
+            self._processes.pop(node, None)  # `close` may have taken them all
+            raise self._failure(said)
         self._keep(node, said)
         return node, said
 
-    def _failure(self, process: RemoteProcess, error: NodeError | None) -> NodeError:
+    def _failure(self, end: NodeError | Result) -> NodeError:
         """Return the reason why a process ended unexpectedly."""
-        if error is not None:
-            return error
-        self._check({process.node: process.wait()})
-        return NodeError("a trace cannot be replayed", {process.node: "the process ended"})
+        if isinstance(end, NodeError):
+            return end
+        self._check([end])
+        return NodeError("a trace cannot be replayed", {end.node: "the process ended"})
 
     def _keep(self, node: str, said: Answer) -> None:
         if isinstance(said, Ended):
@@ -240,12 +290,8 @@ class TracePlayer:
                 whole.append(_worst_of(name, reports.values()))
         return whole
 
-    def _check(self, ends: Mapping[str, tuple[int, bytes]]) -> None:
-        failed = {
-            node: words.decode(errors="replace").strip() or f"exit code {code}"
-            for node, (code, words) in ends.items()
-            if code != 0
-        }
+    def _check(self, ends: Collection[Result]) -> None:
+        failed = {end.node: end.words() for end in ends if end.exit_code != 0}
         if failed:
             raise NodeError("a trace could not be replayed", failed)
 

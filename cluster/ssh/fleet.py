@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # For a command that neither writes nor reads anything: generous, because a lost node is detected by other means.
 PATIENCE_S = 120.0
+MOST_QUOTED = 60  # characters of a command in an error message
+CLOSED = "SSH is closed"
 SILENT = f"it has not answered for {MOST_SILENT_S:.0f} s"
 
 
@@ -46,13 +48,21 @@ class Fleet:
         nodes: the cluster's nodes, or some of them.
         state_dir: the cluster's state folder, with its keys.
         dial: connects to a node's sshd.
+        hosts: the host of each node, as messages name it; empty if all nodes are on one.
 
     Attributes:
+        hosts: see above.
         lost: the nodes that stopped answering, each with the reason.
     """
 
-    def __init__(self, nodes: Sequence[Node], state_dir: Path, dial: Dial = dial_directly) -> None:
-        self.nodes = tuple(nodes)
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        state_dir: Path,
+        dial: Dial = dial_directly,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.nodes, self.hosts = tuple(nodes), hosts or {}
         self._state_dir, self._dial = state_dir, dial
         self._clients: dict[str, SSHClient] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
@@ -154,7 +164,13 @@ class Fleet:
         """
         if node in self.lost:
             raise NodeError("no connection", {node: self.lost[node]}, "python -m cluster.status")
-        return RemoteProcess(node, open_channel(self._clients.get(node), node, argv))
+        channel = open_channel(self._clients.get(node), node, argv)
+        return RemoteProcess(node, channel, command=_quoted(argv))
+
+    def gone(self) -> dict[str, str]:
+        """Return the nodes to which the connection has ended, each with the reason: those of `lost`, and others."""
+        ended = [node for node, client in tuple(self._clients.items()) if not _is_open(client)]
+        return {node: self._on_host(node, CLOSED) for node in ended} | self.lost
 
     def close(self) -> None:
         """Close every connection; commands started through them get end-of-file on standard input."""
@@ -195,7 +211,10 @@ class Fleet:
             return Result(node, LOST, b"", _words_of(node, error).encode())
 
     def _lose(self, node: str) -> None:
-        self.lost[node] = SILENT
+        self.lost[node] = self._on_host(node, SILENT)
+
+    def _on_host(self, node: str, words: str) -> str:
+        return f"{words} ({self.hosts[node]})" if node in self.hosts else words
 
     def log_in(self, node: Node, deadline: float) -> None:
         """Connect to one node unless it is connected; raises as `cluster.ssh.connection.log_in`."""
@@ -206,6 +225,17 @@ class Fleet:
                 hang_up([client])
                 raise GivenUp
             self._liveness.watch(node.name, client)
+
+
+def _quoted(argv: Sequence[str]) -> str:
+    """Return a command for an error message: in one line, and cut short."""
+    text = " ".join(shlex.join(argv).split())
+    return f"`{text if len(text) <= MOST_QUOTED else f'{text[: MOST_QUOTED - 1]}…'}`"
+
+
+def _is_open(client: SSHClient) -> bool:
+    transport = client.get_transport()
+    return transport is not None and transport.is_active()
 
 
 def _words_of(node: str, error: BaseException) -> str:

@@ -22,6 +22,10 @@ MOST_STDERR_BYTES = 1 << 20  # kept of its end
 LOOK_INTERVAL_S = 1.0
 LEAST_BYTES = 1 << 16  # that a node must send per `silence_s` of a bulk transfer
 MOST_ANSWER_BYTES = 64 << 20  # of a command whose output is collected in memory
+# Of any command's standard error: even that of a rank's supervisor is one report.
+MOST_ERROR_BYTES = 64 << 20
+# Chunks of standard error between two looks at standard output: more than SSH's window holds.
+MOST_DRAINED = 64
 DRIPS = 10  # times `patience_s`: how long a command may go on that writes next to nothing
 MOST_WORDS = 4096  # bytes of standard error that `hand_over` returns
 
@@ -49,15 +53,29 @@ class RemoteProcess:
     If the node falls silent, cluster/ssh/liveness.py closes the connection and all waiting ends; `patience_s` is for a
     command that hangs on a node that is alive.
 
+    Args:
+        node: the node.
+        channel: the open channel of the command.
+        patience_s: as the attribute.
+        command: the command, as error messages name it.
+
     Attributes:
         patience_s: how long the command may neither write nor read anything before it counts as hung.
     """
 
-    def __init__(self, node: str, channel: Channel, patience_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        node: str,
+        channel: Channel,
+        patience_s: float = math.inf,
+        command: str = "the command",
+    ) -> None:
         self.node = node
         self.patience_s = patience_s
         self._channel = channel
+        self._command = command
         self._stderr = b""
+        self._stderr_bytes = 0  # that came, of which only the end is kept
         self._idle_s = 0.0  # counted in polls, not by a clock: Ctrl-Z stops our polls, too
         # Time spent waiting for output since the last write or the last LEAST_BYTES, counted in the same way.
         self._waited_s = 0.0
@@ -84,7 +102,8 @@ class RemoteProcess:
         """Yield its standard output in pieces as it arrives.
 
         Raises:
-            NodeError: it has been silent for longer than `patience_s`, or only trickles for DRIPS times that.
+            NodeError: it has been silent for longer than `patience_s`, or only trickles for DRIPS times that, or it
+                says more than MOST_ERROR_BYTES on standard error.
         """
         while chunk := self._read(self._channel.recv):
             yield chunk
@@ -96,8 +115,8 @@ class RemoteProcess:
     def wait(self) -> tuple[int, bytes]:
         """Wait for its exit code (LOST if the connection closed first) and the end of stderr; raises as `chunks`."""
         self._waited_s = 0.0
-        while chunk := self._read(self._channel.recv_stderr):
-            self._keep(chunk)
+        while self._read(self._recv_stderr):
+            pass
         while not self._channel.status_event.wait(LOOK_INTERVAL_S):
             self._grow_impatient()
         code = self._channel.recv_exit_status()
@@ -132,8 +151,7 @@ class RemoteProcess:
         for chunk in chunks:
             came += len(chunk)
             if came > MOST_ANSWER_BYTES:
-                words = f"the command says more than {MOST_ANSWER_BYTES >> 20} MB"
-                raise NodeError("an answer without end", {self.node: words})
+                raise self._endless(f"more than {MOST_ANSWER_BYTES >> 20} MB")
             yield chunk
 
     def _brisk(self) -> Iterator[bytes]:
@@ -205,20 +223,33 @@ class RemoteProcess:
                 continue
             except (OSError, EOFError):
                 return b""  # the connection is closed: `wait` reports that
+            self._drain_stderr()
             self._waited_s += min(time.monotonic() - began, LOOK_INTERVAL_S)
             self._refuse_trickle()
             self._idle_s = 0.0
-            self._drain_stderr()
             return chunk
 
     def _drain_stderr(self) -> None:
+        """Read what there is of standard error, but no more than MOST_DRAINED: the clocks of waiting must go on."""
         with suppress(OSError, EOFError):
-            while self._channel.recv_stderr_ready():
-                self._keep(self._channel.recv_stderr(CHUNK_BYTES))
+            for _ in range(MOST_DRAINED):
+                if not self._channel.recv_stderr_ready():
+                    return
+                self._recv_stderr(CHUNK_BYTES)
                 self._idle_s = 0.0
 
-    def _keep(self, stderr: bytes) -> None:
-        self._stderr = (self._stderr + stderr)[-MOST_STDERR_BYTES:]
+    def _recv_stderr(self, count: int) -> bytes:
+        """Return the next bytes of standard error, whose end is kept; raise NodeError after MOST_ERROR_BYTES."""
+        chunk = self._channel.recv_stderr(count)
+        self._stderr_bytes += len(chunk)
+        if self._stderr_bytes > MOST_ERROR_BYTES:
+            self.close()
+            raise self._endless(f"more than {MOST_ERROR_BYTES >> 20} MB on standard error")
+        self._stderr = (self._stderr + chunk)[-MOST_STDERR_BYTES:]
+        return chunk
+
+    def _endless(self, words: str) -> NodeError:
+        return NodeError("an answer without end", {self.node: f"{self._command} says {words}"})
 
     def _grow_impatient(self) -> None:
         self._idle_s += LOOK_INTERVAL_S

@@ -73,7 +73,7 @@ class _Learning:
         ranks = config.ranks
         address, encoder = (ranks.master_addr, ranks.master_port), Encoder(task.weights)
         self._socket = LearnerSocket(address, encoder, ranks.world_size, task.broadcast)
-        self._staleness = Staleness()
+        self._acted, self._learnt = Staleness(), Staleness()  # of all experience; without rejected
         self._made: Counter[str] = Counter()  # of all experience that arrived
         self._by_rank: dict[int, Counter[str]] = {}
         self._tested: dict[str, float] = {}
@@ -178,11 +178,13 @@ class _Learning:
         self._learner.check(experience)
         counts = Counter(pieces=1, steps=experience.env_steps, received_bytes=arrival.size_bytes)
         bound, learnt_after = self._task.max_staleness, update + self._learner.updates_before
-        self._staleness.add(arrival.rank, experience, learnt_after, time.time())
+        arrived = arrival.rank, experience, learnt_after, time.time()
+        self._acted.add(*arrived)
         lag = oldest_lag(experience, learnt_after)
         if bound and self._task.when_stale == "reject" and lag > bound:
             counts += Counter(rejected=1, rejected_steps=experience.env_steps)
         else:
+            self._learnt.add(*arrived)
             self._learner.add(experience)
             self._silence.end()
         self._made += counts
@@ -191,7 +193,8 @@ class _Learning:
     def _publish(self, update: int) -> None:
         with self._clock.measure("comm"):
             self._socket.publish(update, self._model.state_dict(), self._learner.advice())
-            self._staleness.publish(update, time.time())
+            for staleness in (self._acted, self._learnt):
+                staleness.publish(update, time.time())
 
     def _test(self, update: int) -> None:
         before_s = self._clock.read()["eval"]
@@ -269,7 +272,7 @@ class _Learning:
         kept = made["steps"] - made["rejected_steps"]
         pieces_kept = made["pieces"] - made["rejected"]
         updates, changed = update - self._done - 1, self._socket.changed
-        staleness = self._staleness.figures()
+        learnt = self._learnt.figures()
         return LearnerFigures(
             env_steps=made["steps"],
             pieces=made["pieces"],
@@ -281,9 +284,9 @@ class _Learning:
             malformed=self._socket.malformed + self._malformed,
             received_bytes=made["received_bytes"],
             updates_s=round(updates / self._update_s, 4) if self._update_s else 0.0,
-            staleness_updates=staleness["staleness_updates"],
-            staleness_s=staleness["staleness_s"],
-            weights_age_s=staleness["weights_age_s"],
+            staleness_updates=learnt["staleness_updates"],
+            staleness_s=learnt["staleness_s"],
+            weights_age_s=self._acted.figures()["weights_age_s"],
             pull_every=self._task.pull_every,
             publish_every=self._task.publish_every,
             broadcast=self._task.broadcast,
@@ -300,7 +303,7 @@ class _Learning:
                 "lives": peer.lives,
                 "duplicates": peer.duplicates,
                 **self._by_rank.get(rank, Counter()),
-                **self._staleness.mean_age_s(rank),
+                **self._acted.mean_age_s(rank),
             }
             for rank, peer in sorted(self._socket.peers.items())
         }

@@ -3,6 +3,8 @@
 import base64
 import json
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from node.bare import runtime
@@ -27,6 +29,9 @@ from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 from protocol.places import KEYS_FOLDER
 from protocol.reader import FormatError, document, parse
 
+LONGEST_TRANSFER_S = (
+    7200.0  # of an image: twice what its sender allows (cluster/hosts/ship_image.py)
+)
 LOCALHOST = "127.0.0.1\tlocalhost\n"
 SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
 STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited
@@ -115,14 +120,29 @@ def remove_shared(cluster: str) -> bool:
 
 
 def prune() -> list[str]:
-    """Remove the images that no node has, but the one that came last; return their ids. Raises like `read_order`."""
+    """Remove the images that no node has, but the one that came last, and what came only in part.
+
+    Returns:
+        The names of their folders: the images' ids.
+
+    Raises: like `read_order`.
+    """
     kept = {order.image for order in _orders()}
     kept.add(Path(CURRENT_IMAGE).resolve().name)
-    there = [path for path in Path(IMAGES_FOLDER).glob("*") if not path.name.startswith(".")]
-    gone = [path for path in there if path.name not in kept]
+    there = list(Path(IMAGES_FOLDER).glob("*"))
+    gone = [path for path in there if path.name not in kept and not _is_coming(path)]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return [path.name for path in gone]
+
+
+def _is_coming(image: Path) -> bool:
+    """Return whether an image may still be on its way. By the time of its last change: tar sets that of its content."""
+    if not image.name.startswith("."):
+        return False
+    with suppress(FileNotFoundError):
+        return time.time() - image.stat().st_ctime < LONGEST_TRANSFER_S
+    return True  # it has just come, and has its own name
 
 
 def unpause(name: str) -> None:

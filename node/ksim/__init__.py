@@ -1,4 +1,4 @@
-"""The distributed PPO of the Ksim guide, under its names, over real links. All code is in `distributed_ppo`.
+"""The distributed PPO of the Ksim guide, under its names, over real links.
 
     from node.ksim import DistributedPPOTask, DistributedRLConfig
 
@@ -7,8 +7,22 @@
     task.run_distributed_training()
 
 The script runs alone, under torchrun, and under cluster.launch, where each node is a device in the guide's sense.
+Reading order: `config` (settings and their constraints), `distributed_ppo` (the task, and what a derived one may
+define), `rewards` (of a task's own) and `rewarded` (an environment that has them).
 """
 
-from node.ksim.distributed_ppo import DistributedPPOTask, DistributedRLConfig
+from node.ksim.config import DistributedRLConfig
+from node.ksim.distributed_ppo import DistributedPPOTask, DistributedRLTask
+from node.ksim.rewards import Reward, Transition
 
-__all__ = ["DistributedPPOTask", "DistributedRLConfig"]
+# One class has the settings of both: the guide's tasks derive theirs from this name.
+DistributedPPOConfig = DistributedRLConfig
+
+__all__ = [
+    "DistributedPPOConfig",
+    "DistributedPPOTask",
+    "DistributedRLConfig",
+    "DistributedRLTask",
+    "Reward",
+    "Transition",
+]

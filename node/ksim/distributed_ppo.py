@@ -1,4 +1,4 @@
-"""`DistributedRLConfig` and `DistributedPPOTask`, as in the guide to Ksim's distributed training.
+"""`DistributedPPOTask`, as in the guide to Ksim's distributed training; derive a task of your own from it.
 
 Differences: a device is a rank, which may be on another node; environments are gymnasium's; and a batch takes the
 same number of steps of every environment, while Ksim's takes all steps of some.
@@ -6,138 +6,178 @@ same number of steps of every environment, while Ksim's takes all steps of some.
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from node.base.options import OptionError, Value, check_bounds
+from node.base.options import OptionError
 from node.dist.rank_env import RankEnv, read_rank_env
+from node.ksim.config import DistributedRLConfig
+from node.ksim.rewards import Reward
+from node.tasks.ppo import Ppo
 from node.train import train
 from node.training.config import TrainConfig, parse_config
+from protocol.rank import EXIT_USAGE
 
 if TYPE_CHECKING:
+    import gymnasium
+    import torch
     from torch import nn
 
+    from node.rl.policy import ActorCritic
+
 LOG = logging.getLogger(__name__)
-COUNTS = (
-    *("num_envs", "batch_size", "num_batches", "rollout_length", "num_passes", "total_timesteps"),
-    "grad_sync_period",
-)
+Config = TypeVar("Config", bound=DistributedRLConfig)
+# Hooks of the guide for which there is no place here: JAX passes an environment's state from function to function.
+REFUSED: Mapping[str, str] = {
+    "_rollout": "rollouts are collected by node/rl/rollout.py: change the environment or its rewards (make_environment,"
+    " get_rewards)",
+    "_get_initial_env_state": "an environment keeps its own state: return a new one from make_environment",
+}
 
 
-@dataclass(frozen=True)
-class DistributedRLConfig:
-    """The settings of a training.
+class DistributedRLTask(Generic[Config]):
+    """A training on a group of ranks that includes this process, each with its share of the environments."""
 
-    Attributes:
-        env: an environment of node/rl/presets.py, which also has the hyperparameters that are not named here.
-        num_envs: environments of all ranks together.
-        batch_size: number of environments whose steps in one rollout are as many samples as a batch has.
-        num_batches: batches per rollout; batch_size times it is num_envs. None: as many as that makes.
-        rollout_length: steps of each environment in a rollout.
-        num_passes: passes over a rollout.
-        total_timesteps: steps of all environments together.
-        grad_sync_period: 1: average all gradients in each update (strategy ddp). More: ranks update apart, and
-            average parameters every so many updates (fedavg).
-        pmap_axis_name: the guide's name of JAX's axis of devices. It has no effect: torchrun's ranks are the devices.
-        learning_rate: initial learning rate; None: the environment's.
-        seed: seed of parameters and environments.
-    """
+    _num_envs: int
 
-    env: str = "CartPole-v1"
-    num_envs: int = 12
-    batch_size: int = 12
-    num_batches: int | None = None
-    rollout_length: int = 32
-    num_passes: int = 20
-    total_timesteps: int = 100_000
-    grad_sync_period: int = 1
-    pmap_axis_name: str = "device"
-    learning_rate: float | None = None
-    seed: int = 1
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._ranks: RankEnv = read_rank_env(os.environ)
 
-    @property
-    def batches(self) -> int:
-        """Batches per rollout."""
-        return self.num_envs // self.batch_size if self.num_batches is None else self.num_batches
+    def shard_environments(self) -> range:
+        """Return the numbers of this rank's environments."""
+        share = self._num_envs // self._ranks.world_size
+        return range(self._ranks.rank * share, (self._ranks.rank + 1) * share)
 
-    def check(self, ranks: int) -> None:
-        """Raise OptionError, a ValueError, in the guide's words, if this many ranks cannot train this way."""
-        self._check_counts()
-        if self.num_envs % ranks:
-            raise OptionError(
-                f"Number of environments ({self.num_envs}) must be divisible by number of devices ({ranks})"
-            )
-        if self.batch_size * self.batches != self.num_envs:
-            raise OptionError(
-                f"Batch size ({self.batch_size}) times number of batches ({self.batches}) must equal number of"
-                f" environments ({self.num_envs})"
-            )
-        if self.rollout_length % self.batches:
-            raise OptionError(
-                f"Rollout length ({self.rollout_length}) must be divisible by number of batches ({self.batches})"
-            )
-
-    def _check_counts(self) -> None:
-        for name in COUNTS:
-            value = getattr(self, name)
-            if value is not None:
-                check_bounds(name, value, {"at least": 1})
-
-    def flags(self) -> list[str]:
-        """Return the same settings as flags of `python -m node.train`."""
-        options: Mapping[str, Value] = {
-            "env": self.env,
-            "num_envs": self.num_envs,
-            "num_steps": self.rollout_length,
-            "num_minibatches": self.batches,
-            "update_epochs": self.num_passes,
-            "total_timesteps": self.total_timesteps,
-        }
-        words = ["--task", "ppo", "--seed", str(self.seed), *self._strategy()]
-        if self.learning_rate is not None:
-            words += ["--lr", str(self.learning_rate)]
-        return words + [
-            w for name, value in options.items() for w in ("--task-set", f"{name}={value}")
-        ]
-
-    def _strategy(self) -> list[str]:
-        if self.grad_sync_period == 1:
-            return ["--strategy", "ddp", "--task-set", "sync=all"]
-        return ["--strategy", "fedavg", "--set", f"H={self.grad_sync_period}"]
+    def verify_distributed_setup(self) -> None:
+        """Print how environments are dealt out; that ranks have equal parameters is checked when they connect."""
+        if self._ranks.rank == 0:
+            print(f"Total environments: {self._num_envs}", flush=True)
+        own = self.shard_environments()
+        print(f"Device {self._ranks.rank}: environments {own[0]}-{own[-1]}", flush=True)
 
 
-class DistributedPPOTask:
+class DistributedPPOTask(DistributedRLTask[Config]):
     """PPO on a group of ranks that includes this process.
+
+    A derived task may define `make_environment`, `get_rewards` and `_get_initial_model`.
 
     Args:
         config: how to train.
 
     Raises:
         OptionError: these ranks cannot train so; raised before anything starts.
+        TypeError: a derived task defines a hook of the guide that would never be called.
     """
 
-    def __init__(self, config: DistributedRLConfig) -> None:
-        self.config = config
-        self._ranks: RankEnv = read_rank_env(os.environ)
-        config.check(self._ranks.world_size)
-        self._train_config: TrainConfig = parse_config(config.flags())
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, instead in REFUSED.items():
+            if hasattr(cls, name):
+                raise TypeError(f"{cls.__name__}.{name} would never be called: {instead}")
 
-    def verify_distributed_setup(self) -> None:
-        """Print how environments are dealt out; that ranks have equal parameters is checked when they connect."""
-        share = self.config.num_envs // self._ranks.world_size
-        if self._ranks.rank == 0:
-            print(f"Total environments: {self.config.num_envs}", flush=True)
-        first = self._ranks.rank * share
-        print(f"Device {self._ranks.rank}: environments {first}-{first + share - 1}", flush=True)
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        ppo = _ppo_of(self)
+        config.check(self._ranks.world_size, ppo)
+        flags = config.flags(ppo)
+        LOG.debug("python -m node.train %s", " ".join(flags))
+        self._num_envs = config.sizes(ppo).envs
+        self._train_config: TrainConfig = parse_config(flags, learnt=ppo)
+        options: dict[str, Any] = self._train_config.task_options
+        self._ppo = ppo(**options)
+
+    def make_environment(self) -> "gymnasium.Env":
+        """Return a new environment (node/tasks/gymnasium_task.py says what it must be like): that of config.env."""
+        import gymnasium
+
+        return gymnasium.make(self.config.env)
+
+    def get_rewards(self, physics_model: "gymnasium.Env") -> Sequence[Reward]:
+        """Return rewards whose scaled sum replaces the environment's own; none: that stays.
+
+        Args:
+            physics_model: the environment; each gets rewards of its own.
+        """
+        return ()
+
+    def _get_initial_model(self, rng: "torch.Generator") -> "ActorCritic":
+        """Return the model to begin with: an `ActorCritic`, whose `actor` and `critic` may be replaced.
+
+        Args:
+            rng: a generator with the run's seed, the same on every rank.
+        """
+        return Ppo.make_model(self._ppo)
 
     def run_distributed_training(self) -> "nn.Module":
-        """Train; return the model, the same on every rank. node.train leaves metrics and model.pt."""
+        """Train; return the model, the same on every rank.
+
+        Metrics, checkpoints and model.pt go to the run folder ($GRADWIRE_RUN_DIR), which the launcher makes; a script
+        that runs alone leaves nothing unless that is set.
+        """
         if self._ranks.world_size == 1:
             LOG.warning(
                 "Only 1 device detected. Distributed training will fall back to single-device mode."
             )
-        os.environ["OMP_NUM_THREADS"] = str(
-            self._train_config.threads
-        )  # as node.train's main does, before torch
-        return train(self._train_config)
+        # as node.train's main does, before torch
+        os.environ["OMP_NUM_THREADS"] = str(self._train_config.threads)
+        return train(self._train_config, self._ppo)
+
+    @classmethod
+    def launch(cls, config: Config, words: Sequence[str] | None = None) -> "nn.Module":
+        """Train with what the command line sets, KEY=VALUE; exits with 2 and one line if that is not possible.
+
+        Args:
+            config: the settings that the command line does not name.
+            words: the command line; None: the program's.
+        """
+        try:
+            task = cls(config.with_words(sys.argv[1:] if words is None else words))
+            task.verify_distributed_setup()
+            return task.run_distributed_training()
+        except OptionError as error:
+            print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+            raise SystemExit(EXIT_USAGE) from None
+
+
+class _HookedPpo(Ppo):
+    """PPO with the environment, the rewards and the model of a `DistributedPPOTask`, its owner."""
+
+    owner: ClassVar[DistributedPPOTask[Any]]
+
+    @classmethod
+    def has_own_environment(cls) -> bool:
+        return type(cls.owner).make_environment is not DistributedPPOTask.make_environment
+
+    @property
+    def environment_name(self) -> str:
+        return type(self.owner).__name__ if self.has_own_environment() else self.env
+
+    def make_environment(self) -> "gymnasium.Env":
+        env = self.owner.make_environment()
+        rewards = self.owner.get_rewards(env)
+        if not rewards:
+            return env
+        from node.ksim.rewarded import Rewarded
+
+        return Rewarded(env, rewards)
+
+    def make_model(self) -> "nn.Module":
+        import torch
+
+        from node.rl.policy import ActorCritic
+
+        rng = torch.Generator().manual_seed(self.owner.config.seed)
+        model = self.owner._get_initial_model(rng)
+        if not isinstance(model, ActorCritic):
+            raise OptionError(
+                f"_get_initial_model: {type(model).__name__} is no node.rl.policy.ActorCritic"
+            )
+        return model
+
+
+def _ppo_of(owner: DistributedPPOTask[Any]) -> type[Ppo]:
+    """Return a class of its own, because options have their defaults before there is a task."""
+    return type(type(owner).__name__, (_HookedPpo,), {"owner": owner})

@@ -5,7 +5,7 @@ change what they do.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import gymnasium
@@ -41,7 +41,7 @@ class Environments:
     """Several environments of one kind.
 
     Args:
-        name: a key of presets.PRESETS.
+        make: makes one of them.
         numbers: numbers of these among all environments.
         seed: the run's.
 
@@ -51,11 +51,14 @@ class Environments:
         action_size: size of an action.
 
     Raises:
-        OptionError: the environment has a kind of actions that no policy here supports.
+        OptionError: the environment has a kind of actions or observations that no policy here supports.
     """
 
-    def __init__(self, name: str, numbers: Sequence[int], seed: int) -> None:
-        self._episodes = [Episode(make(name)) for _ in numbers]
+    def __init__(
+        self, make: Callable[[], gymnasium.Env], numbers: Sequence[int], seed: int
+    ) -> None:
+        self._episodes = [Episode(make()) for _ in numbers]
+        _require_support(self._episodes[0])
         self._vector = SyncVectorEnv(
             [lambda env=env: env for env in self._episodes],
             autoreset_mode=AutoresetMode.SAME_STEP,
@@ -147,13 +150,13 @@ class Episode(gymnasium.Wrapper):
         return self.unwrapped.np_random.bit_generator.state
 
 
-def make(name: str) -> gymnasium.Env:
-    """Create an environment.
-
-    Raises:
-        OptionError: the environment has a kind of actions that no policy here supports.
-    """
-    env = gymnasium.make(name)
+def _require_support(env: gymnasium.Env) -> None:
+    """Raise OptionError if no policy here can see or act in this environment."""
+    name = type(env.unwrapped).__name__
     if not isinstance(env.action_space, Discrete | Box):
-        raise OptionError(f"env={name}: actions are {env.action_space}, not Discrete or Box")
-    return env
+        raise OptionError(f"{name}: actions are {env.action_space}, not Discrete or Box")
+    if not isinstance(env.observation_space, Box):
+        raise OptionError(
+            f"{name}: observations are {env.observation_space}, not Box: wrap it in"
+            " gymnasium.wrappers.FlattenObservation"
+        )

@@ -1,20 +1,30 @@
 """Plays whole episodes by the most likely actions."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
 
 from node.rl.environments import Environments
 from node.rl.policy import ActorCritic
+
+if TYPE_CHECKING:
+    import gymnasium
 
 EVAL_ENVIRONMENTS = 20
 EVAL_SEED = 1_000_000_007  # not a seed of training
 
 
 def evaluate(
-    model: ActorCritic, env: str, episodes: int, seed: int, device: torch.device
+    model: ActorCritic,
+    make: "Callable[[], gymnasium.Env]",
+    episodes: int,
+    seed: int,
+    device: torch.device,
 ) -> dict[str, float]:
     """Return `test_return` and `test_length`: means over episodes of environments that training never sees."""
     number = min(episodes, EVAL_ENVIRONMENTS)
-    environments = Environments(env, range(number), seed + EVAL_SEED)
+    environments = Environments(make, range(number), seed + EVAL_SEED)
     ended = play(model, environments, episodes, device)
     environments.close()
     gained, lengths = zip(*ended, strict=True)

@@ -17,7 +17,7 @@ and Walker2d, those for -v4) and, where it says nothing, Stable-Baselines3's def
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from node.base.options import Value
+from node.base.options import Value, unknown
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,20 @@ PRESETS: Mapping[str, Preset] = {
         needs="mujoco",
     ),
 }
+
+# Of an environment that has no preset: CleanRL's ppo.py has this learning rate, and the options' own defaults are its.
+NO_PRESET = Preset(flags={"lr": 2.5e-4, **LINEAR})
+
+
+def preset_of(env: str) -> Preset:
+    """Return the preset of an environment.
+
+    Raises:
+        OptionError: there is no environment of that name.
+    """
+    if env not in PRESETS:
+        raise unknown("environment", env, PRESETS)
+    return PRESETS[env]
 
 
 def needed_packages(env: str) -> Mapping[str, str]:

@@ -2,9 +2,10 @@
 
 Reading order: `base` (the interface), then any other. Pictures: `pictures` (common part), `fashion_mnist` (clothes),
 `torchvision_pictures` (MNIST, CIFAR-10), `cnn` (their model). Text: `language` (bytes of Python's library), `gpt` (its
-model). Reinforcement learning: `ppo` (all ranks learn), `actor_learner` (interface: one learns, others act), `impala`
-(actor-critic), `mapf` (path finding by DHC). A user's own: `user_task` (a function) with `dataset_task` (model and two
-datasets). `draws` seeds and saves the random generators, `saved` is the content of a checkpoint.
+model). Reinforcement learning: `gymnasium_task` (environments), `ppo` (all ranks learn), `actor_learner` (interface:
+one learns, others act), `impala` (actor-critic), `mapf` (path finding by DHC). A user's own: `user_task` (a function)
+with `dataset_task` (model and two datasets). `draws` seeds and saves the random generators, `saved` is the content of a
+checkpoint.
 """
 
 from node.base.options import OptionError, require_options

@@ -71,6 +71,14 @@ class AnyTask:
         """
         return {}
 
+    def check_batch(self, batch_size: int) -> None:
+        """Check the size of a batch; does not need torch.
+
+        Raises:
+            OptionError: with its options the task never has so large a batch.
+        """
+        return
+
 
 class Task(AnyTask, ABC):
     """A model and its data, the same on every rank. `batch` makes a batch of any type, `loss` takes it.

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from node.base.options import Value, option
-from node.rl.presets import PRESETS, needed_packages
+from node.rl.presets import PRESETS
 from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart, Learner
+from node.tasks.gymnasium_task import GymnasiumTask
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Impala(ActorLearnerTask):
+class Impala(GymnasiumTask, ActorLearnerTask):
     """An actor-critic with V-trace: rank 0 learns, the others act; a step is an update of the learner."""
 
     env: str = option("CartPole-v1", "environment", choices=tuple(PRESETS))
@@ -54,17 +55,12 @@ class Impala(ActorLearnerTask):
         own = {"steps": 1500, "batch_size": 2, "lr": 1e-3, "clip_norm": 0.5}
         return {**super().flag_defaults(world_size), **own}
 
-    @property
-    def needed_packages(self) -> Mapping[str, str]:
-        """The packages that the environment needs."""
-        return needed_packages(self.env)
-
     def make_model(self) -> "ActorCritic":
         """Return an `ActorCritic`."""
         from node.rl.environments import Environments
         from node.rl.policy import ActorCritic
 
-        one = Environments(self.env, [0], 0)
+        one = Environments(self.make_environment, [0], 0)
         shape = one.features, one.actions, one.action_size
         one.close()
         return ActorCritic(*shape, self.hidden, normalise=False)
@@ -74,7 +70,7 @@ class Impala(ActorLearnerTask):
         from node.rl.environments import Environments
         from node.rl.unrolls import UnrollActor
 
-        environments = Environments(self.env, part.numbers, part.seed)
+        environments = Environments(self.make_environment, part.numbers, part.seed)
         return UnrollActor(model, environments, self.unroll, self.gamma, part.seed)
 
     def make_learner(
@@ -96,4 +92,4 @@ class Impala(ActorLearnerTask):
         """Return `test_return` and `test_length`, as ppo does."""
         from node.rl.play import evaluate
 
-        return evaluate(model, self.env, self.eval_episodes, 0, device)
+        return evaluate(model, self.make_environment, self.eval_episodes, 0, device)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
-from node.base.options import OptionError, Value, option, unknown
+from node.base.options import OptionError, Value, check_bounds, option, parse_value, unknown
 from node.tasks.actor_learner import ActorLearnerTask, ActorPart, Learner
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 EVAL_SEED = 1_000_000_007  # not a seed of training
 DEFAULT_PRESET = "small"
+# The share of cells that starts and goals may take. Of the maps of training, with 0 to 50 % obstacles, one in four or
+# more then holds them, and a hundred are tried.
+MOST_TAKEN = 0.75
 FULL: Mapping[str, Value] = {  # DHC's sizes
     "network": "full",
     "agents": 2,
@@ -87,6 +90,9 @@ class Mapf(ActorLearnerTask):
     eval_comm_loss: float = option(
         0.0, "share of agents' messages dropped in tests", at_least=0.0, at_most=1.0
     )
+    eval_comm_loss_also: str = option(
+        "", "more such shares to test with, e.g. 0.25,0.5: test_success_at_0.25, …"
+    )
     eval_instances: int = option(200, "instances per test, never trained on", at_least=1)
     eval_density: float = option(
         0.3, "share of obstacles in test instances", at_least=0.0, below=1.0
@@ -115,8 +121,8 @@ class Mapf(ActorLearnerTask):
         """Return the task's own defaults of flags of node.train.
 
         Raises:
-            OptionError: see ActorLearnerTask; or the curriculum is impossible, maps are too small, or the replay
-                holds fewer steps than learn_after.
+            OptionError: see ActorLearnerTask; or the curriculum is impossible, maps are too small, the replay holds
+                fewer steps than learn_after, or eval_comm_loss_also has no shares.
         """
         of_all = super().flag_defaults(world_size)
         easiest, hardest = (
@@ -128,16 +134,31 @@ class Mapf(ActorLearnerTask):
                 f"a curriculum from {easiest[0]} agents on {easiest[1]} rows goes to as many or more, in steps of"
                 f" 5 rows, not to {hardest[0]} agents on {hardest[1]} rows"
             )
-        if 2 * self.agents > self.first_map_size**2:
+        most = int(MOST_TAKEN * self.first_map_size**2 / 2)
+        if self.agents > most:
             raise OptionError(
-                f"agents={self.agents} do not fit on {self.first_map_size} x {self.first_map_size} cells"
+                f"agents={self.agents} do not fit on {self.first_map_size} x {self.first_map_size} cells: at most"
+                f" {most} do, with goals and obstacles"
             )
         if self.learn_after > self.capacity * self.most_steps:
             raise OptionError(
                 f"learn_after={self.learn_after}: no more than capacity x most_steps ="
                 f" {self.capacity * self.most_steps} steps are kept"
             )
+        self._more_losses()  # refuses what is no share
         return {**of_all, **FLAGS[self.preset]}
+
+    def check_batch(self, batch_size: int) -> None:
+        """Check that the replay can hold as many sequences as a batch has.
+
+        Raises:
+            OptionError: it cannot.
+        """
+        sequences = self.capacity * -(-self.most_steps // self.sequence)
+        if sequences < batch_size:
+            raise OptionError(
+                f"capacity={self.capacity}: its {sequences} sequences are fewer than the {batch_size} of a batch"
+            )
 
     def make_model(self) -> "Network":
         """Return DHC's network."""
@@ -179,17 +200,38 @@ class Mapf(ActorLearnerTask):
         """Return `test_success`, `test_steps` of the solved instances, and the same of conflict-based search.
 
         `cbs_success` is the share that the search solves within a bound; `steps_over_cbs` is the ratio of the
-        policy's steps to the search's, the mean over instances that both solve.
+        policy's steps to the search's, the mean over instances that both solve. `test_success_at_…` is the success
+        at each share of `eval_comm_loss_also`.
         """
-        from node.mapf.play import play
-
-        instances = self.held_out()
-        loss = self.eval_comm_loss
-        played = play(model, instances, self.eval_most_steps, comm_loss=loss, seed=EVAL_SEED)
+        played = self._played(model, self.eval_comm_loss)
         solved = [one.steps for one in played if one.solved]
         figures = {"test_success": len(solved) / len(played)}
         figures |= {"test_steps": sum(solved) / len(solved)} if solved else {}
-        return figures | (self._beside_cbs(instances, played) if self.optimum else {})
+        for loss in self._more_losses():
+            also = [one.solved for one in self._played(model, loss)]
+            figures[f"test_success_at_{loss:g}"] = sum(also) / len(also)
+        return figures | (self._beside_cbs(self.held_out(), played) if self.optimum else {})
+
+    def _played(self, model: "Network", comm_loss: float) -> "list[Played]":
+        """Return how the test's instances end if this share of messages is dropped."""
+        from node.mapf.play import play
+
+        limits = self.held_out(), self.eval_most_steps
+        played: list[Played] = play(model, *limits, comm_loss=comm_loss, seed=EVAL_SEED)
+        return played
+
+    def _more_losses(self) -> list[float]:
+        """Return the shares of eval_comm_loss_also.
+
+        Raises:
+            OptionError: one of them is none.
+        """
+        name = "--task-set eval_comm_loss_also"
+        words = self.eval_comm_loss_also.split(",") if self.eval_comm_loss_also else []
+        losses = [parse_value(name, word, float) for word in words]
+        for loss in losses:
+            check_bounds(name, loss, {"at least": 0, "at most": 1})
+        return losses
 
     def _beside_cbs(
         self, instances: "Sequence[Instance]", played: "Sequence[Played]"

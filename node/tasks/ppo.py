@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from node.base.options import OptionError, Value, option, unknown
-from node.rl.presets import PRESETS, Preset, needed_packages
+from node.base.options import OptionError, Value, option
+from node.rl.presets import NO_PRESET, PRESETS, Preset, preset_of
 from node.tasks.base import RunPart, Task
+from node.tasks.gymnasium_task import GymnasiumTask
 from node.tasks.saved import Saved
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from node.dist.comm import Comm
     from node.rl.loss import Minibatch
@@ -32,7 +33,7 @@ SMALL = 1e-8
 
 
 @dataclass
-class Ppo(Task):
+class Ppo(GymnasiumTask, Task):
     """PPO on gymnasium environments, the same number on every rank; a step is a minibatch."""
 
     env: str = option(
@@ -85,9 +86,14 @@ class Ppo(Task):
         """Return the options of the environment's preset.
 
         Raises:
-            OptionError: there is no environment of that name.
+            OptionError: there is no environment of that name, or the task makes its own.
         """
-        return preset_of(settings.get("env", DEFAULT_ENV)).options
+        super().option_defaults(settings)
+        return cls._preset(settings.get("env", DEFAULT_ENV)).options
+
+    @classmethod
+    def _preset(cls, env: str) -> Preset:
+        return NO_PRESET if cls.has_own_environment() else preset_of(env)
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Return the steps of the whole run, and the other flags of the environment's preset.
@@ -110,25 +116,21 @@ class Ppo(Task):
                 f"num_minibatches={self.num_minibatches} must divide num_steps={self.num_steps}: each takes as many"
                 " steps of every environment"
             )
-        self._check_noise()
+        if not self.has_own_environment():
+            self._check_noise(acts_in_numbers=preset_of(self.env).acts_in_numbers)
         return {
             "weight_decay": 0.0,
             "clip_norm": 0.5,
-            **preset_of(self.env).flags,
+            **self._preset(self.env).flags,
             "steps": self.rollouts * self.minibatches_a_rollout,
             "batch_size": self.num_envs // world_size * self.num_steps // self.num_minibatches,
         }
 
-    def _check_noise(self) -> None:
+    def _check_noise(self, *, acts_in_numbers: bool) -> None:
         """Refuse options of noise if actions are discrete."""
         said = [name for name in ("gsde", "log_std") if getattr(self, name)]
-        if said and not preset_of(self.env).acts_in_numbers:
-            raise OptionError(f"{said[0]}: the actions of {self.env} are no numbers")
-
-    @property
-    def needed_packages(self) -> Mapping[str, str]:
-        """The packages that the environment needs."""
-        return needed_packages(self.env)
+        if said and not acts_in_numbers:
+            raise OptionError(f"{said[0]}: the actions of {self.environment_name} are no numbers")
 
     @property
     def rollouts(self) -> int:
@@ -144,8 +146,9 @@ class Ppo(Task):
         """Find out the sizes of the environment's observations and actions."""
         from node.rl.environments import Environments
 
-        one = Environments(self.env, [0], 0)
+        one = Environments(self.make_environment, [0], 0)
         self._shape = one.features, one.actions, one.action_size
+        self._check_noise(acts_in_numbers=not one.actions)
         one.close()
 
     def begin(self, part: RunPart) -> None:
@@ -157,16 +160,16 @@ class Ppo(Task):
         self._part = part
         self._numbers = range(part.rank * share, (part.rank + 1) * share)
         self.train_size = self.num_steps * share
-        environments = Environments(self.env, self._numbers, part.seed)
+        environments = Environments(self.make_environment, self._numbers, part.seed)
         self._collector = Collector(environments, self.gamma, self.gae_lambda)
 
     def fingerprint(self) -> bytes:
         """Return the environment, the version of gymnasium, and the sizes of observations and actions."""
         import gymnasium
 
-        return f"{self.env} {gymnasium.__version__} {self._shape}".encode()
+        return f"{self.environment_name} {gymnasium.__version__} {self._shape}".encode()
 
-    def make_model(self) -> "nn.Module":
+    def make_model(self) -> "ActorCritic":
         """Return an `ActorCritic`."""
         from node.rl.policy import ActorCritic
 
@@ -279,7 +282,7 @@ class Ppo(Task):
         """Return `test_return` and `test_length`: means over episodes of environments that training never sees."""
         from node.rl.play import evaluate
 
-        return evaluate(model, self.env, self.eval_episodes, self._part.seed, device)
+        return evaluate(model, self.make_environment, self.eval_episodes, self._part.seed, device)
 
     def statistics(self, model: "ActorCritic") -> "Sequence[Tensor]":
         """Return the buffers of the normaliser, if there is one."""
@@ -335,14 +338,3 @@ class Ppo(Task):
         gains = deal_rollout(rollouts, self.num_steps, alike)["advantages"]
         gains = gains[self._draw_minibatches(number, alike)].double()
         return mean_and_std(sums_by_minibatch(gains).view(2, -1), gains.shape[1])
-
-
-def preset_of(env: str) -> Preset:
-    """Return the preset of an environment.
-
-    Raises:
-        OptionError: there is no environment of that name.
-    """
-    if env not in PRESETS:
-        raise unknown("environment", env, PRESETS)
-    return PRESETS[env]

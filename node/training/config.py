@@ -28,6 +28,7 @@ from node.strategies import strategy_class
 from node.strategies.base import Strategy
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
+from node.tasks.base import AnyTask
 from node.training.flags import (
     AUTOCASTS,
     DEFAULT_ALPHA,
@@ -156,26 +157,37 @@ def _is_own(name: str) -> bool:
     return ".py:" in name
 
 
-def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> TrainConfig:
+def parse_config(
+    argv: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+    learnt: type[AnyTask] | None = None,
+) -> TrainConfig:
     """Parse flags and environment.
+
+    Args:
+        argv: the flags.
+        environ: the environment.
+        learnt: the task's class; None: the one that --task names.
 
     Raises:
         OptionError: something is unknown, of the wrong type, out of range or contradictory.
         SystemExit: 0, after `--help`.
     """
     parser = make_parser()
+    argv = [_dashed(word) for word in argv]
     args, rest = parser.parse_known_args(argv)
     given = args
     if rest:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise unknown("argument", rest[0].partition("=")[0], flags)
     ranks = _by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ)
-    task = _class(args, task_class, args.task)
+    task = learnt or _class(args, task_class, args.task)
     task_options = _task_options(args, task)
     if task is not None:
         parser.set_defaults(**task(**task_options).flag_defaults(ranks.world_size))
         args = parser.parse_args(argv)
         _check_settled(args, parser, task)
+        task(**task_options).check_batch(args.batch_size)
     strategy = _strategy(args, task)
     wants = strategy or Strategy
     args.optimizer = args.optimizer or ("sgd" if wants.replaces_gradient else "adamw")
@@ -231,6 +243,12 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     if wants.replaces_gradient:
         _check_plain_sgd(config)
     return config
+
+
+def _dashed(word: str) -> str:
+    """Return a flag with dashes in its name: as torchrun, we take --master_addr for --master-addr."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else word
 
 
 def _or(value: float | None, default: float) -> float:

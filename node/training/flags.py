@@ -29,7 +29,7 @@ DEFAULT_WEIGHT_DECAY = {"adamw": 0.01, "sgd": 0.0}  # torch's own
 SCHEDULES = ("constant", "cosine", "linear")
 EVALS = ("during", "after")
 AUTOCASTS = ("none", "bf16")
-SHARDS = ("iid", "dirichlet")
+SHARDS = ("iid", "fixed", "dirichlet")
 DEFAULT_ALPHA = 0.3
 DEFAULT_FINAL_LR = 0.1
 
@@ -89,7 +89,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--shard",
         default="iid",
-        help="how samples are split: iid, or dirichlet, skewed by class (default iid)",
+        help="samples of a rank: iid, others in each epoch; fixed, always the same; dirichlet, the same and skewed by"
+        " class (default iid)",
     )
     add("--alpha", type=number, help=f"dirichlet: smaller is more skewed (default {DEFAULT_ALPHA})")
     add = parser.add_argument_group("how to train").add_argument

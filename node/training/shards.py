@@ -1,4 +1,4 @@
-"""Data sharding: which samples a rank takes in a step, evenly mixed or skewed by class."""
+"""Data sharding: which samples a rank takes in a step: evenly mixed, always the same, or skewed by class."""
 
 import random
 from collections.abc import Sequence
@@ -48,6 +48,8 @@ def make_shard(
         )
     if config.shard == "iid":
         return EvenShard(size, config.seed, rank, world_size, a_step)
+    if config.shard == "fixed":
+        return OwnShard(even_parts(size, world_size, config.seed)[rank], config.seed, a_step)
     if labels is None:
         raise OptionError(f"--shard {config.shard}: the samples of {config.task} have no classes")
     shards = dirichlet_shards(labels, world_size, config.alpha, config.seed, a_step)
@@ -119,6 +121,11 @@ def batch_samples(
 def _order(size: int, seed: int, epoch: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed + 1_000_003 * epoch)
     return torch.randperm(size, generator=generator)
+
+
+def even_parts(size: int, ranks: int, seed: int) -> list[Tensor]:
+    """Deal out all samples at random: the sample numbers of each rank, whose counts differ by at most one."""
+    return list(_order(size, seed, 0).tensor_split(ranks))
 
 
 def dirichlet_shards(

@@ -60,11 +60,17 @@ def test_an_environment_that_the_image_lacks_is_refused_before_anything_starts(s
     assert "python -m cluster.image --mujoco" in refused.stderr
 
 
+def test_a_task_of_ones_own_by_ksims_names_learns_its_own_rewards(unshaped):
+    """A point that does nothing is paid for being near the middle only where its episode began there: some 45."""
+    script = PROJECT_DIR / "examples" / "point_walk.py"
+    words = ("total_timesteps=12000", "num_envs=6", "num_batches=2", "learning_rate=0.003")
+    done = unshaped.run("launch", "--json", "--", script, *words, "effort=0.01")
+    assert json.loads(done.stdout)["tested"]["test_return"] > 60
+
+
 def test_a_script_by_ksims_names_is_launched_as_any_other(unshaped, tmp_path):
-    text = (PROJECT_DIR / "examples" / "cart_pole.py").read_text()
-    script = tmp_path / "cart_pole.py"
-    script.write_text(text.replace("grad_sync_period", "total_timesteps=768, grad_sync_period"))
-    done = unshaped.run("launch", "--", script)
+    script = PROJECT_DIR / "examples" / "cart_pole.py"
+    done = unshaped.run("launch", "--", script, "total_timesteps=768")
     assert "node1 | Total environments: 12" in done.stdout
     assert "node3 | Device 2: environments 8-11" in done.stdout
     assert "test_return" in done.stdout

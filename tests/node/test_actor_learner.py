@@ -18,7 +18,7 @@ from node.actor_learner.staleness import require_times
 from node.base.options import OptionError
 from node.mapf.acting import exploration
 from node.mapf.network import SIZES, Network
-from node.mapf.play import play
+from node.mapf.play import Played, play
 from node.tasks.actor_learner import ActorPart
 from node.tasks.mapf import Mapf
 from node.training.config import parse_config
@@ -166,6 +166,7 @@ def test_experience_that_is_too_old_is_rejected_and_the_bias_is_told(tmp_path):
     assert experience["rejected"] > 0
     assert experience["rejected"] < experience["pieces"]
     assert experience["mean_steps_kept"] > 0
+    assert experience["staleness_updates"]["max"] <= 1  # rejected experience is not learnt
 
 
 def test_actors_that_are_too_far_behind_wait_where_that_is_asked_for(tmp_path):
@@ -251,6 +252,10 @@ def test_without_a_learner_an_actor_ends_with_one_line(tmp_path):
         (["--task-set", "agents=60"], "agents=60 do not fit on 10 x 10 cells"),
         (["--task-set", "map_size=12"], "in steps of 5 rows"),
         (["--task-set", "capacity=10"], "learn_after=2000"),
+        (
+            ["--batch-size", "192", *task_flags({"capacity": 9, "learn_after": 9})],
+            "capacity=9: its",
+        ),
         (["--task-set", "preset=large"], "unknown preset 'large'"),
         (["--task-set", "broadcast=ring"], "unknown value of --task-set broadcast"),
         (["--task-set", "broadcast=tree", "--task-set", "pull_every=9"], "pull_every=9: in a tree"),
@@ -305,6 +310,21 @@ def test_messages_that_are_lost_are_not_heard_in_training_nor_in_tests():
     deaf = play(model, instances, 16, comm_loss=1.0)
     model.communicate = lambda hidden, hears: hidden
     assert play(model, instances, 16) == deaf
+
+
+def test_a_test_can_also_drop_other_shares_of_messages(monkeypatch):
+    def play(model, instances, most_steps, *, comm_loss, seed):
+        return [Played(solved=n >= 8 * comm_loss, steps=3) for n in range(len(instances))]
+
+    monkeypatch.setattr("node.mapf.play.play", play)
+    task = Mapf(eval_instances=8, eval_comm_loss_also="0.25,0.5,1", optimum=False)
+    assert task.evaluate(None, None) == {
+        "test_success": 1.0,
+        "test_steps": 3.0,
+        "test_success_at_0.25": 0.75,
+        "test_success_at_0.5": 0.5,
+        "test_success_at_1": 0.0,
+    }
 
 
 def episodes(task, count=3):

@@ -182,8 +182,7 @@ def test_no_piece_waits_until_it_is_too_old_to_be_learnt():
     figures = learning._figures(20, {})
     assert max(ages) == 5
     assert 0 < figures.rejected < figures.pieces
-    # Those that are rejected would have been learnt one update later.
-    assert figures.staleness_updates["max"] == 6
+    assert figures.staleness_updates["max"] == 5
 
 
 def test_it_is_learnt_by_processes_that_talk(tmp_path):

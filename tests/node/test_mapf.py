@@ -15,6 +15,7 @@ from node.mapf.network import SIZES, Network
 from node.mapf.observation import Observer, who_hears_whom
 from node.mapf.world import MOVES, Instance, components, distances, draw_instance
 from node.replay.buffer import Buffer, Draw
+from node.tasks.mapf import MOST_TAKEN
 
 pytestmark = pytest.mark.computes
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
@@ -193,6 +194,14 @@ def test_instances_can_be_solved_one_by_one(agents, size):
 def test_a_map_that_cannot_hold_its_agents_is_said():
     with pytest.raises(ValueError, match="no map of 2 x 2 holds 3 agents"):
         draw_instance(np.random.default_rng(1), 3, 2)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 10])
+def test_as_many_agents_as_options_allow_are_found_a_place(size):
+    random = np.random.default_rng(4)
+    agents = int(MOST_TAKEN * size**2 / 2)
+    for _ in range(20):
+        assert len(draw_instance(random, agents, size).starts) == agents
 
 
 def test_the_full_network_is_as_large_as_dhcs():

@@ -1,8 +1,10 @@
 """Tests of PPO: its parts against hand calculations and definitions, and the whole on real ranks."""
 
 import json
+from functools import partial
 from importlib.util import find_spec
 
+import gymnasium
 import pytest
 import torch
 
@@ -26,6 +28,10 @@ NEEDS_MUJOCO = pytest.mark.skipif(
 )
 WALKERS = [pytest.param(name, marks=NEEDS_MUJOCO) for name in ("Hopper-v5", "Walker2d-v5")]
 KINDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", *WALKERS]
+
+
+def named(name, numbers, seed):
+    return Environments(partial(gymnasium.make, name), numbers, seed)
 
 
 def actions_of(environments, steps, seed=3):
@@ -65,7 +71,7 @@ class Oracle(ActorCritic):
 def test_what_comes_after_an_episode_whose_time_was_up_is_what_the_critic_says():
     """Pendulum never terminates: it is truncated after 200 steps."""
     torch.manual_seed(1)
-    collector = Collector(Environments("Pendulum-v1", [0], 1), 0.9, 0.0)
+    collector = Collector(named("Pendulum-v1", [0], 1), 0.9, 0.0)
     rollout, _ = collector.collect(Oracle(3, 0, 1, 8, normalise=False), torch.randn(203, 1, 1))
     assert [length for _, length in collector.ended] == [200]
     # By Pendulum's own formula, from the angle, its speed and the torque.
@@ -165,7 +171,10 @@ def test_noise_is_the_same_however_environments_are_dealt_out():
 
 @pytest.mark.parametrize("name", KINDS)
 def test_an_environment_does_the_same_whoever_has_it(name):
-    whole, part = Environments(name, range(4), 1), Environments(name, [2, 3], 1)
+    whole, part = (
+        named(name, range(4), 1),
+        named(name, [2, 3], 1),
+    )
     noise = actions_of(whole, 300)
     model = ActorCritic(whole.features, whole.actions, whole.action_size, 8, normalise=False)
     seen = [
@@ -180,7 +189,10 @@ def test_an_environment_does_the_same_whoever_has_it(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_environments_come_back_to_where_they_were(name):
-    first, second = Environments(name, range(3), 1), Environments(name, range(3), 1)
+    first, second = (
+        named(name, range(3), 1),
+        named(name, range(3), 1),
+    )
     model = ActorCritic(first.features, first.actions, first.action_size, 8, normalise=False)
     noise = actions_of(first, 250)  # long enough for first and later episodes
     before, after = Collector(first, 0.9, 0.9), Collector(second, 0.9, 0.9)
@@ -197,7 +209,7 @@ def test_environments_come_back_to_where_they_were(name):
 
 def test_of_a_test_each_environment_plays_its_share():
     """Not the episodes that end first, because those are the short ones."""
-    environments = Environments("CartPole-v1", range(4), 1)
+    environments = named("CartPole-v1", range(4), 1)
     model = ActorCritic(4, 2, 1, 8, normalise=False)
     ended = play(model, environments, 10, torch.device("cpu"))
     assert len(ended) == 10
@@ -319,7 +331,9 @@ def test_what_was_trained_plays_in_one_process(run):
     ranks = run(2, *SMALL, "--task-set", "normalise=true", "--seed", "4")
     model = ActorCritic(4, 2, 1, 64, normalise=True)
     model.load_state_dict(torch.load(ranks.run_dir / "model.pt"))
-    environments = Environments("CartPole-v1", range(20), 4 + 1_000_000_007)
+    environments = Environments(
+        partial(gymnasium.make, "CartPole-v1"), range(20), 4 + 1_000_000_007
+    )
     ended = play(model, environments, 20, torch.device("cpu"))
     assert ranks.end["tested"]["test_return"] == pytest.approx(sum(e[0] for e in ended) / 20)
 

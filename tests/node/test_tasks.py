@@ -17,7 +17,7 @@ from node.tasks.fashion_mnist import FashionMnist, read_idx
 from node.tasks.language import Language, text_files
 from node.training.config import parse_config
 from node.training.optim import make_optimizer, set_learning_rate
-from node.training.shards import dirichlet_shards, make_shard
+from node.training.shards import dirichlet_shards, even_parts, make_shard
 
 LABELS = torch.arange(3000) % 10
 TRAIN = ("--optimizer", "sgd", "--lr", "0.05", "--dropout", "0", "--steps", "4")
@@ -84,6 +84,25 @@ def test_a_shard_is_all_used_once_an_epoch_in_a_new_order():
     assert len(set(first)) == len(first) == 16 * steps
     assert set(first) <= set(whole.tolist())
     assert first != second
+
+
+def test_a_fixed_shard_stays_with_its_rank_and_an_even_one_does_not():
+    """A rank of federated learning has data of its own; torch's DistributedSampler deals anew in each epoch."""
+
+    def epochs(kind, rank):
+        config = parse_config(["--shard", kind, "--batch-size", "16"], torchrun_environ(rank, 3, 1))
+        shard = make_shard(config, 3000, LABELS)
+        steps = shard.size // 16
+        starts = (1, 1 + steps)
+        return [{int(n) for k in range(steps) for n in shard.take(at + k)} for at in starts]
+
+    parts = even_parts(3000, 3, 1)
+    assert sorted(torch.cat(parts).tolist()) == list(range(3000))
+    assert [len(part) for part in even_parts(10, 3, 1)] == [4, 3, 3]
+    for rank, part in enumerate(parts):
+        assert all(seen <= set(part.tolist()) for seen in epochs("fixed", rank))
+    first, second = epochs("iid", 0)
+    assert len(first & second) < len(first) / 2
 
 
 def test_samples_weigh_in_fedavg_as_a_rank_has_them(run):

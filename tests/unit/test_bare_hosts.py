@@ -125,6 +125,16 @@ def test_a_port_that_is_taken_is_a_slot_that_is_taken(orders):
         compose.finish(SPEC)
 
 
+def test_a_disk_that_is_full_is_the_hosts_and_not_dockers(orders):
+    _, _, compose = orders()
+    full = (1, "node.bare: [Errno 28] No space left on device: '/var/lib/gradwire/nodes/x'")
+    compose._host, compose._is_finished = host_with(make=full), False
+    with pytest.raises(ClusterError, match=r"host west: .*No space left on device") as failed:
+        compose.finish(SPEC)
+    assert "compose" not in failed.value.message and "'lab'" in failed.value.message
+    assert failed.value.hint == "on host west: make room, or use a larger disk"
+
+
 def test_nodes_are_listed_and_inspected_as_containers_are(orders):
     (node1, node2), *_ = orders()
     ended = listed(node2, "exited", exit_code=137, out_of_memory=True, slow_start=False)

@@ -1,10 +1,15 @@
 """The nodes of a host without an engine, as another version of gradwire left their orders: none is lost by that."""
 
 import json
+import os
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from cluster.hosts.ship_image import SHIP_TIMEOUT_S
 from node.bare import folders, nodes
+from node.bare.nodes import LONGEST_TRANSFER_S
 from node.bare.runtime import HostError
 from protocol.bare import BareNode, Image
 from protocol.labels import LABEL_CLUSTER, WORKING_DIR
@@ -110,3 +115,21 @@ def test_what_is_no_node_is_none(tmp_path, ended):
 def test_an_image_of_a_newer_version_is_an_image(tmp_path, ended):
     write_image(tmp_path, "old", since="2027")
     assert {image.id for image in nodes.list_images()} == {"old", "new"}
+
+
+@pytest.mark.parametrize(("age_s", "left"), [(0, True), (LONGEST_TRANSFER_S + 60, False)])
+def test_what_came_only_in_part_goes_once_nobody_can_still_be_sending_it(
+    tmp_path, ended, monkeypatch, age_s, left
+):
+    """A host that was cut off in the middle of a transfer, or started anew, has nobody who would remove it."""
+    folder = tmp_path / "images" / ".new-0123"
+    folder.mkdir()
+    os.utime(folder, (0, 0))  # tar gives it the time of the image's root
+    clock = SimpleNamespace(time=lambda: time.time() + age_s)
+    monkeypatch.setattr(nodes, "time", clock)
+    assert (folder.name in nodes.prune()) is not left
+    assert folder.exists() is left and (tmp_path / "images" / "new").exists()
+
+
+def test_no_transfer_takes_longer_than_what_came_in_part_is_kept():
+    assert LONGEST_TRANSFER_S >= SHIP_TIMEOUT_S

@@ -167,6 +167,40 @@ def test_every_rule_is_told_apart_by_options():
     assert rules["pace-8"] == {"correction": "none", "max_staleness": 8, "when_stale": "pace"}
 
 
+def configs(study, *words):
+    """Return the configuration of each run of a study, with its label."""
+    args = compare.parse([study, *words])
+    environ = {"RANK": "0", "WORLD_SIZE": str(args.nodes), "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    cases = compare.STUDIES[study].cases(args, args.profiles[0])
+    return [(case.label, parse_config(case.words, environ)) for case in cases]
+
+
+def test_rules_are_compared_at_a_decaying_rate_with_little_in_flight():
+    """Two actors' windows and the queue add (2 x 2 + 4) / 2 updates to S; with a window of 16 it would be 18."""
+    found = configs("corrections")
+    assert {label["rule"] for label, _ in found} == set(rl_studies.rules([2, 8]))
+    for _, config in found:
+        assert (config.lr_schedule, config.final_lr) == ("linear", 0.0)
+        assert config.task_options["window"] == 2
+    (_, config), *_ = configs("corrections", "--task-set", "window=5")
+    assert config.task_options["window"] == 5
+
+
+def test_agents_trained_with_and_without_losses_are_tested_at_five_losses():
+    found = configs("comm")
+    trained = [(label["seed"], config.task_options["comm_loss"]) for label, config in found]
+    assert sorted(trained) == [(seed, loss) for seed in (0, 1, 2) for loss in (0.0, 0.5)]
+    for _, config in found:
+        assert config.task_options["eval_comm_loss"] == 0.0
+        assert config.task_options["eval_comm_loss_also"] == "0.25,0.5,0.75,1"
+    label = {"profile": "mobile", "comm_loss": 0.5}
+    tested = {"test_success": 0.9, "test_success_at_0.25": 0.8, "test_success_at_1": 0.3}
+    rows = [row(label=label | {"seed": seed}, tested=tested) for seed in (0, 1)]
+    (line,) = compare.table_lines(compare.STUDIES["comm"], rows)
+    assert (line["success_at_0"], line["success_at_0.25"], line["success_at_1"]) == (0.9, 0.8, 0.3)
+    assert line["success_at_0.5"] is None
+
+
 def test_strategies_are_those_that_there_are():
     from node.strategies import STRATEGIES
 

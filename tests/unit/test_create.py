@@ -112,12 +112,62 @@ def test_what_is_on_the_other_hosts_goes_if_one_is_lost_meanwhile(host, monkeypa
     west.left_behind = lambda name: [f"host east does not answer: node2 of {name!r} stays there"]
     cleaned = []
     monkeypatch.setattr(create, "has_ended", lambda engine: True)
-    monkeypatch.setattr(create, "connect_engine", lambda name, partly: west if partly else None)
+    monkeypatch.setattr(
+        create, "connect_engine", lambda name, hosts, partly: west if partly else None
+    )
     monkeypatch.setattr(create, "remove_until_quiet", lambda engine, name: cleaned.append(engine))
     with pytest.raises(ClusterError, match="host east does not answer any more"):
         bring_up(quiet=False)
     assert cleaned == [west]
     assert "node2 of 'lab' stays there" in capsys.readouterr().err
+
+
+@pytest.fixture
+def lost_late(monkeypatch):
+    """Engines of hosts, and a removal that fails on an engine once its connection has ended, which is only then."""
+    tries = []
+
+    def remove(engine, name):
+        tries.append(engine)
+        if engine.is_lost:
+            engine.has_ended = True
+            raise ClusterError("host east does not answer any more")
+
+    def engine_of(*hosts, is_lost):
+        engine = FakeEngine()
+        engine.engines, engine.is_lost, engine.has_ended = hosts, is_lost, False
+        return engine
+
+    monkeypatch.setattr(create, "has_ended", lambda engine: engine.has_ended)
+    monkeypatch.setattr(create, "remove_until_quiet", remove)
+    return SimpleNamespace(tries=tries, engine_of=engine_of)
+
+
+def test_what_is_on_the_other_hosts_goes_if_the_loss_of_one_shows_only_then(
+    lost_late, monkeypatch, capsys
+):
+    """The fleet gives the nodes of a silent host up before the ssh client notices."""
+    both = lost_late.engine_of("west", "east", is_lost=True)
+    west = lost_late.engine_of("west", is_lost=False)
+    west.left_behind = lambda name: [f"host east does not answer: node2 of {name!r} stays there"]
+    asked = []
+    monkeypatch.setattr(
+        create, "connect_engine", lambda name, hosts, partly: asked.append((hosts, partly)) or west
+    )
+    create._roll_back(both, "lab", BOXES, Console())
+    assert lost_late.tries == [both, west] and asked == [(BOXES, True)]
+    said = capsys.readouterr().err
+    assert "node2 of 'lab' stays there" in said and "could not remove" not in said
+
+
+def test_a_host_that_is_lost_again_and_again_ends_the_removal(lost_late, monkeypatch, capsys):
+    def connect(name, hosts, partly):
+        return lost_late.engine_of("west", "east", is_lost=True)
+
+    monkeypatch.setattr(create, "connect_engine", connect)
+    create._roll_back(connect("lab", None, partly=False), "lab", None, Console())
+    assert len(lost_late.tries) == 3
+    assert "could not remove all of 'lab'" in capsys.readouterr().err
 
 
 def test_where_every_slot_seems_taken_it_ends(host):

@@ -389,5 +389,5 @@ def test_while_a_restart_is_due_nothing_stalls_and_a_restarted_rank_is_watched_a
     assert not given_up.wait(0.4)
     watch.watch_again(PLACES[1])
     assert given_up.wait(5)
-    assert asked[-1] == ["node1", "node2"]
+    assert {node for nodes in asked[-2:] for node in nodes} == {"node1", "node2"}
     assert watch.stall.place is None

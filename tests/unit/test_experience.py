@@ -1,6 +1,8 @@
 """The summary of a learner and its actors, and the predicted age of their weights."""
 
+import heapq
 import math
+import random
 
 import pytest
 
@@ -60,6 +62,7 @@ END = {
 }
 # 5 MB/s and 25 ms each way; rank 2 cannot be reached.
 ROUTE = RankRoute(0.025, 5e6, ())
+SHARED = RankRoute(0.02, 1e6, ("node1 uplink",))
 NETWORK = Network({(0, 1): ROUTE, (1, 0): ROUTE}, {}, "asked")
 
 
@@ -144,6 +147,80 @@ def test_an_actor_asks_no_sooner_than_it_has_an_answer():
         update_s=0.0,
     )
     assert age_s == pytest.approx(10 + (10 + 0.025) / 2)
+
+
+def simulated_shared_age_s(actors, size, pull_s, update_s=0.25, publish_every=5):
+    """Return the mean age of acting weights, from an event simulation of actors that share the uplink of SHARED fairly.
+
+    Actors begin at different times, and their intervals vary by a tenth.
+    """
+    draw = random.Random(1)
+    events = [(draw.uniform(0, pull_s), rank, "ask") for rank in range(actors)]
+    heapq.heapify(events)
+    left, asked, sent, held, ages = {}, {}, {}, {}, []  # by actor; bytes; (version's time, since)
+    now = 0.0
+    while len(ages) < 300 * actors:
+        first = min(left, key=left.get, default=None)
+        ends = math.inf if first is None else now + left[first] * len(left) / SHARED.byte_s
+        comes = events[0][0] if events else math.inf
+        carried = (min(ends, comes) - now) * SHARED.byte_s / max(1, len(left))
+        left = {rank: of - carried for rank, of in left.items()}
+        now = min(ends, comes)
+        if ends <= comes:
+            del left[first]
+            heapq.heappush(events, (now + SHARED.delay_s, first, "take"))
+            continue
+        _, rank, what = heapq.heappop(events)
+        if what == "ask":  # it is read between two updates
+            asked[rank], read = now, math.ceil((now + SHARED.delay_s) / update_s)
+            sent[rank] = read // publish_every * publish_every * update_s
+            heapq.heappush(events, (read * update_s, rank, "answer"))
+        elif what == "answer":
+            left[rank] = size
+        else:
+            if rank in held:
+                made_at, since = held[rank]
+                ages.append(((now + since) / 2 - made_at, now - since))
+            held[rank] = sent[rank], now
+            next_s = max(now, asked[rank] + pull_s * draw.uniform(0.9, 1.1))
+            heapq.heappush(events, (next_s, rank, "ask"))
+    return sum(age * s for age, s in ages) / sum(s for _, s in ages)
+
+
+def actors_summary(actors, size, pull_s, carriers):
+    """Return what is said of actors that pull this many bytes over routes with these carriers, by rank."""
+    acted = ACTED | {"pulled_bytes": size, "step_interval_s": pull_s / EXPERIENCE["pull_every"]}
+    acted["weights_age_s"] = simulated_shared_age_s(actors, size, pull_s)
+    ranks = range(1, actors + 1)
+    end = END | {"experience": EXPERIENCE | {"actors": {str(rank): acted for rank in ranks}}}
+    routes = {(0, rank): RankRoute(SHARED.delay_s, 1e6, carriers(rank)) for rank in ranks}
+    routes |= {(rank, 0): RankRoute(SHARED.delay_s, 1e6, ()) for rank in ranks}
+    byte_s = {name: 1e6 for rank in ranks for name in carriers(rank)}
+    all_told = {f"node{rank + 1}": LastLines() for rank in range(actors + 1)}
+    all_told["node1"] = LastLines(end=read_line(end))
+    return experience_summary(all_told, Network(routes, byte_s, "asked"))["actors"]
+
+
+@pytest.mark.parametrize(
+    ("actors", "size", "pull_s"),
+    [
+        *((8, 8e6, 5.0), (2, 8e6, 5.0), (8, 0.45e6, 2.0), (8, 0.45e6, 5.0)),
+        *((8, 0.45e6, 3.8), (4, 0.45e6, 2.0), (2, 0.45e6, 1.0), (2, 0.45e6, 0.5), (3, 1e5, 1.0)),
+    ],
+)
+def test_answers_that_share_an_uplink_take_longer(actors, size, pull_s):
+    said = actors_summary(
+        actors, size, pull_s, lambda rank: ("node1 uplink", f"node1->node{rank + 1}")
+    )
+    assert len(said) == actors
+    for one in said.values():
+        assert 0.8 <= one["predicted_over_measured"] <= 1.25
+
+
+def test_answers_that_share_nothing_do_not_delay_each_other():
+    for one in actors_summary(8, 8e6, 5.0, lambda rank: (f"node1->node{rank + 1}",)).values():
+        # 8.02 s on the way; an answer takes those, the request's 0.02 s, and half an update until it is read.
+        assert one["predicted_weights_age_s"] == pytest.approx(0.5 + 8.02 + 8.165 / 2, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from protocol.rank import LOST
 
 
 class Sshd(paramiko.ServerInterface):
-    """A node on which `talk` sends without end, and any other command says nothing."""
+    """A node on which `talk` and `complain` send without end, and any other command says nothing."""
 
     def check_auth_none(self, username):
         return paramiko.AUTH_SUCCESSFUL
@@ -26,14 +26,15 @@ class Sshd(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel, command):
-        if command == b"talk":
-            threading.Thread(target=self._talk, args=(channel,), daemon=True).start()
+        sends = {b"talk": channel.sendall, b"complain": channel.sendall_stderr}
+        if command in sends:
+            threading.Thread(target=self._talk, args=(sends[command],), daemon=True).start()
         return True
 
-    def _talk(self, channel):
-        with suppress(OSError):
+    def _talk(self, send):
+        with suppress(OSError, EOFError):
             while True:
-                channel.sendall(b"x" * 65536)
+                send(b"x" * 65536)
 
 
 class Relay:
@@ -148,6 +149,20 @@ def test_a_command_that_hangs_on_a_node_that_answers_ends_by_patience(connect):
     with pytest.raises(NodeError, match="neither said nor taken anything"):
         start("say nothing", patience_s=0.5).write(b"x" * 10**8)  # more than all buffers hold
     assert lost == []
+
+
+@pytest.mark.parametrize("wait", ["communicate", "hand_over", "wait"])
+def test_a_command_that_complains_without_end_is_given_up(connect, monkeypatch, wait):
+    monkeypatch.setattr(remote_process, "MOST_ERROR_BYTES", 4 << 20)
+    _, start = connect([])
+    process = start("complain", patience_s=600.0)
+    action = {
+        "communicate": lambda: process.communicate(b""),
+        "hand_over": lambda: process.hand_over(list, 600.0),
+        "wait": process.wait,
+    }[wait]
+    with pytest.raises(NodeError, match="more than 4 MB on standard error"):
+        action()
 
 
 def test_a_node_that_falls_silent_is_lost_after_fifteen_seconds():

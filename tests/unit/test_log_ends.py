@@ -1,4 +1,4 @@
-"""The end of a log: of its container, or of the engine, which the Docker SDK does not tell apart."""
+"""The lines of a log, and its end: of its container, or of the engine, which the Docker SDK does not tell apart."""
 
 import docker.errors
 import pytest
@@ -6,6 +6,7 @@ import requests.exceptions
 
 import cluster.engine.client
 from cluster.base.errors import EXIT_FAILED, ClusterError
+from cluster.base.line_splitter import LONGEST_LINE_BYTES
 from cluster.engine.client import Engine
 
 GONE = requests.exceptions.ConnectionError("Connection refused")
@@ -16,13 +17,13 @@ RUNS, ENDED = (
 
 
 class Api:
-    """An engine whose logs end after one line; `looks` is what it then says of the container, in turn."""
+    """An engine whose logs have these chunks; `looks` is what it then says of the container, in turn."""
 
-    def __init__(self, *looks):
-        self._looks = list(looks)
+    def __init__(self, *looks, chunks=(b"step 1\nste", b"p 2")):
+        self._looks, self._chunks = list(looks), chunks
 
     def logs(self, container_id, *, stream, follow, tail):
-        return iter([b"step 1\nste", b"p 2"])
+        return iter(self._chunks)
 
     def inspect_container(self, container_id):
         look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
@@ -73,3 +74,27 @@ def test_a_log_ends_with_its_container(read, looks, follow):
     lines = []
     read(lines, looks, follow=follow)
     assert lines == ["step 1", "step 2"]
+
+
+def follow(monkeypatch, chunks):
+    monkeypatch.setattr(cluster.engine.client, "_connect", lambda url: Api(ENDED, chunks=chunks))
+    return Engine().follow_log("c1", follow=True, lines="all")
+
+
+def test_progress_that_ends_no_line_is_shown(monkeypatch):
+    lines = follow(monkeypatch, [b" 10 %\r 2", b"0 %\rdone\r\n", b"\nnext\n"])
+    assert list(lines) == [" 10 %", " 20 %", "done", "", "next"]
+
+
+def test_output_without_line_ends_comes_in_pieces_before_its_end(monkeypatch):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        for _ in range(100):
+            taken += 1
+            yield b"x" * (LONGEST_LINE_BYTES // 2)
+
+    lines = follow(monkeypatch, endless())
+    assert len(next(lines)) == LONGEST_LINE_BYTES and taken <= 3
+    assert sum(map(len, lines)) == 49 * LONGEST_LINE_BYTES

@@ -1,17 +1,22 @@
 """Probes on all nodes: orders and answers as lines of any length, and nodes that answer something else."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from cluster.base.errors import NodeError
 from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
+from cluster.base.spec import ClusterSpec
+from cluster.contract import probe_session
 from cluster.contract.floods import link_floods
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_results import fill_links, flood_links, ping_links
 from cluster.contract.probe_session import MARGIN_S, MARGIN_TIMES, ProbeSession
 from cluster.links.expected import Expected
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import RemoteProcess
 from protocol.lines import parse_order
 from protocol.link import Link
 from protocol.probe import ORDERS, ArrivalsOrder, Goodput, PingOrder, Pings, SendOrder, TimersOrder
@@ -180,3 +185,131 @@ def test_a_rate_that_is_none(values, words):
     floods = link_floods([THERE, BACK], ["node1", "node2"])
     with pytest.raises(NodeError, match=words), make_session(twist) as session:
         flood_links(session, floods, 1514)
+
+
+class Line:
+    """A connection to a node, with the channel of its probe: both end once it is closed."""
+
+    def __init__(self, address):
+        self.said = [json.dumps({"ready": address}).encode() + b"\n"]
+        self.status_event = threading.Event()
+        self.status_event.set()
+        self.is_closed = False
+
+    def get_transport(self):
+        return self
+
+    def is_active(self):
+        return not self.is_closed
+
+    def settimeout(self, seconds):
+        pass
+
+    def recv(self, count):
+        return self.said.pop(0) if self.said else b""
+
+    def recv_stderr_ready(self):
+        return False
+
+    def recv_stderr(self, count):
+        return b""
+
+    def send(self, data):
+        if self.is_closed:
+            raise OSError("Socket is closed")
+        return len(data)
+
+    def recv_exit_status(self):
+        return -1
+
+    def close(self):
+        self.is_closed = True
+
+
+class Lines(Fleet):
+    """Connections to four nodes, on two hosts or on one."""
+
+    def __init__(self, folder, hosts):
+        super().__init__(ClusterSpec("lab", 4).nodes, folder, hosts=hosts)
+        self._clients = {node.name: Line(node.address) for node in self.nodes}
+
+    def start(self, node, argv):
+        return RemoteProcess(node, self._clients[node])
+
+    def lose(self, *names):
+        """Lose nodes in silence, as a watchdog notices it."""
+        for name in names:
+            self._lose(name)
+            self.hang_up(name)
+
+    def hang_up(self, *names):
+        for name in names:
+            self._clients[name].close()
+
+
+HOSTS = {"node1": "host west", "node2": "host east", "node3": "host west", "node4": "host east"}
+SILENT = "it has not answered for 15 s"
+
+
+@pytest.fixture
+def lines(tmp_path, monkeypatch):
+    """A function that returns a fleet; while a session waits for others to be lost too, it loses these."""
+
+    def make(hosts, *later):
+        fleet = Lines(tmp_path, hosts)
+        clock = SimpleNamespace(sleep=lambda seconds: fleet.lose(*later))
+        monkeypatch.setattr(probe_session, "time", clock)
+        return fleet
+
+    return make
+
+
+def lost_with(fleet, lose):
+    """Return the error of a session that loses nodes after its probes are ready."""
+    with pytest.raises(NodeError) as failed, ProbeSession(fleet) as session:
+        lose()
+        session.timers_late_ms()
+    return failed.value
+
+
+def test_all_nodes_of_a_lost_host_are_named_with_it(lines):
+    """They are not lost at the same moment: each is asked every five seconds."""
+    fleet = lines(HOSTS, "node4")
+    error = lost_with(fleet, lambda: fleet.lose("node2"))
+    words = f"{SILENT} (host east)"
+    assert error.outcomes == {"node2": words, "node4": words}
+    assert "cannot be measured" in error.message and error.hint == "python -m cluster.status"
+
+
+def test_so_are_those_of_a_host_that_closes_its_connections(lines):
+    fleet = lines(HOSTS)
+    error = lost_with(fleet, lambda: fleet.hang_up("node2", "node4"))
+    assert error.outcomes == dict.fromkeys(("node2", "node4"), "SSH is closed (host east)")
+
+
+def test_on_one_machine_nodes_that_are_lost_are_named_without_it(lines):
+    fleet = lines({}, "node4")
+    error = lost_with(fleet, lambda: fleet.lose("node2", "node3"))
+    assert error.outcomes == {"node2": SILENT, "node3": SILENT}
+
+
+def test_those_that_are_lost_before_the_probes_start_are_named_too(lines):
+    fleet = lines(HOSTS)
+    fleet.lose("node2", "node4")
+    fleet.start = lambda node, argv: Fleet.start(fleet, node, argv)
+    with pytest.raises(NodeError) as failed, ProbeSession(fleet, ["node2", "node4"]):
+        pass
+    assert set(failed.value.outcomes) == {"node2", "node4"}
+
+
+def test_what_the_others_say_of_a_lost_node_is_not_the_reason(lines):
+    fleet = lines(HOSTS, "node4")
+
+    def lose():
+        fleet._clients["node1"].said.append(b'{"error": "no answer from node2"}\n')
+        fleet.lose("node2")
+
+    with pytest.raises(NodeError) as failed, ProbeSession(fleet) as session:
+        lose()
+        session.ask({"node1": TimersOrder()}, Goodput)
+    assert set(failed.value.outcomes) == {"node2", "node4"}

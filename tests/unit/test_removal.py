@@ -1,5 +1,7 @@
 """Removal of a cluster takes all of it, including late arrivals, and nothing of another checkout."""
 
+from types import SimpleNamespace
+
 import docker.errors
 import pytest
 import requests
@@ -8,6 +10,7 @@ from cluster.base import spec
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.down import in_short
+from cluster.engine import client
 from cluster.engine.container import Container
 from cluster.engine.sdk_errors import Missing, StillInUse, engine_errors
 from cluster.lifecycle import removal
@@ -17,15 +20,21 @@ from cluster.lifecycle.removal import remove_cluster
 class FakeEngine:
     """An engine with the nodes of one cluster; `found` is what each call of `remove` removes."""
 
-    def __init__(self, *found, nodes=()):
+    engines = ()
+
+    def __init__(self, *found, nodes=(), networks=(), volumes=()):
         self._found, self._nodes = list(found), list(nodes)
+        self._networks, self._volumes = list(networks), list(volumes)
         self.looks = 0
 
     def containers(self, name):
         return self._nodes
 
     def networks(self, name):
-        return []
+        return self._networks
+
+    def labelled_volumes(self, name):
+        return self._volumes
 
     def left_behind(self, name):
         return []
@@ -123,6 +132,47 @@ def test_a_cluster_of_another_checkout_stays():
     assert remove_cluster(engine, "lab", QuietConsole(), force=True) == ["node1"]
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"networks": ["gradwire-lab_data"]},
+        {"volumes": ["gradwire-lab_shared"]},
+        {"networks": ["gradwire-lab_data"], "volumes": ["gradwire-lab_shared"]},
+    ],
+)
+def test_what_is_left_of_a_cluster_that_this_checkout_has_not_made_stays(left):
+    """A shared volume holds results of `--shared` that could not be fetched."""
+    engine = FakeEngine(["volume"], **left)
+    with pytest.raises(ClusterError, match="this checkout has not made") as refused:
+        remove_cluster(engine, "lab", QuietConsole())
+    assert all(name in refused.value.message for names in left.values() for name in names)
+    assert engine.looks == 0 and "--force" in refused.value.hint
+    assert remove_cluster(engine, "lab", QuietConsole(), force=True) == ["volume"]
+
+
+def test_what_is_left_of_a_cluster_of_this_checkout_is_removed():
+    """Its state folder says so, even if nodes and network were removed by hand."""
+    ClusterSpec("lab").state_dir.mkdir(parents=True)
+    removed = remove_cluster(FakeEngine(["volume"], volumes=["v"]), "lab", QuietConsole())
+    assert "volume" in removed
+
+
+def test_a_volume_counts_as_someones_only_with_the_labels_and_the_name_of_a_cluster(monkeypatch):
+    """The engine itself makes one without labels, which belongs to nobody and has no results."""
+    made = {"Name": "gradwire-lab_shared", "Labels": {"gradwire.cluster": "lab"}}
+    found = [made, made | {"Name": "backup"}, made | {"Name": "gradwire-lab_x", "Labels": None}]
+
+    class Api:
+        def volumes(self, filters):
+            label = filters["label"].split("=")
+            has = [one for one in found if tuple(label) in (one["Labels"] or {}).items()]
+            return {"Volumes": has or None}
+
+    monkeypatch.setattr(client, "_connect", lambda url: Api())
+    assert client.Engine().labelled_volumes("lab") == ["gradwire-lab_shared"]
+    assert client.Engine().labelled_volumes("other") == []
+
+
 def test_of_many_nodes_that_were_removed_the_first_and_the_last_are_named():
     few = ["container a-node1", "container a-node2", "network a_data", "keys /x/.gradwire/a"]
     assert in_short(few) == ", ".join(few)
@@ -137,3 +187,48 @@ def test_what_someone_else_has_removed_is_one_line():
         raise gone
     assert caught.value.message == "the engine refused: No such container: node2"
     assert caught.value.hint == "python -m cluster.status"
+
+
+def test_one_whose_connection_has_ended_is_not_asked_again(monkeypatch):
+    """What it has can only be removed through a new one."""
+    monkeypatch.setattr(removal, "has_ended", lambda engine: engine.looks == 2)
+    engine = BusyEngine(10_000)
+    with pytest.raises(ClusterError, match="volume is in use"):
+        removal.remove_until_quiet(engine, "lab")
+    assert engine.looks == 2
+
+
+class SlowEngine(BusyEngine):
+    """An engine that takes a minute for each request, by a clock of its own."""
+
+    now_s = 0.0
+
+    def remove(self, name):
+        self.now_s += 60.0
+        return super().remove(name)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A function that returns a slow engine, by whose clock removals count."""
+
+    def make(*arguments):
+        engine = SlowEngine(*arguments)
+        clock = SimpleNamespace(monotonic=lambda: engine.now_s, sleep=lambda seconds: None)
+        monkeypatch.setattr(removal, "time", clock)
+        return engine
+
+    return make
+
+
+def test_an_engine_that_hangs_is_given_up_after_minutes(slow):
+    """The Docker SDK waits for a minute for each request, of which there were fifty."""
+    engine = slow(10_000)
+    with pytest.raises(ClusterError, match="volume is in use"):
+        removal.remove_until_quiet(engine, "lab")
+    assert engine.looks == 3
+
+
+def test_an_engine_that_is_only_slow_is_waited_for(slow):
+    engine = slow(1, *[[f"node{number}"] for number in range(1, 9)])
+    assert len(removal.remove_until_quiet(engine, "lab")) == 8

@@ -243,3 +243,70 @@ def test_a_node_that_drips_on_standard_error_alone_is_given_up(wait):
     with pytest.raises(NodeError, match="as good as nothing"):
         action()
     assert polls <= 10 * 60 + 1
+
+
+class SlowChannel(Channel):
+    """A node that sends so many bytes each second, by the clock of `results`."""
+
+    def __init__(self, clock, bytes_s, size):
+        sent = archive(member("./x", b"x" * size))
+        super().__init__([sent[at : at + bytes_s] for at in range(0, len(sent), bytes_s)])
+        self._clock, self._bytes_s = clock, bytes_s
+
+    def recv(self, count):
+        piece = super().recv(count)
+        self._clock.now_s += len(piece) / self._bytes_s
+        return piece
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of `results`, which stands still unless it is moved; it judges a node each 20 s."""
+    clock = SimpleNamespace(now_s=0.0)
+    clock.monotonic = lambda: clock.now_s
+    monkeypatch.setattr(results, "time", clock)
+    monkeypatch.setattr(results, "PACE_WINDOW_S", 20.0)
+    return clock
+
+
+def test_a_node_that_sends_next_to_nothing_is_given_up_long_before_the_size_limit(
+    fetch, tmp_path, clock
+):
+    """At 64 KiB per 15 s, a transfer of 10 GB would go on for weeks."""
+    found = fetch(10**8, node1=SlowChannel(clock, 20_000, 3 * 10**6))
+    assert "less than 100 kB/s came for 20 s" in found["node1"].failure
+    assert 20.0 <= clock.now_s < 25.0
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_a_slow_line_is_waited_for_as_long_as_it_is_alive(fetch, tmp_path, clock):
+    found = fetch(10**8, node1=SlowChannel(clock, 110_000, 10**7))
+    assert found["node1"].failure == "" and clock.now_s > 80.0
+    assert (tmp_path / "node1" / "x").stat().st_size == 10**7
+
+
+def test_nodes_that_share_a_slow_line_are_as_fast_together_as_one_would_be(clock):
+    arrivals = results._Arrivals(Console(quiet=True))
+
+    def pieces():
+        for _ in range(100):
+            clock.now_s += 1.0
+            yield b"x" * 60_000
+
+    both = [results._keep_pace(node, pieces(), arrivals) for node in ("node1", "node2")]
+    assert len(list(zip(*both, strict=True))) == 100
+    with pytest.raises(NodeError, match="too slow"):
+        list(results._keep_pace("node3", pieces(), arrivals))
+
+
+def test_a_fetch_that_was_stopped_for_a_while_goes_on(clock):
+    """By Ctrl-Z, which stops us but not the clock."""
+
+    def pieces():
+        for _ in range(10):
+            yield b"x" * 10**6
+        clock.now_s += 3600.0
+        yield b"x"
+
+    arrivals = results._Arrivals(Console(quiet=True))
+    assert len(list(results._keep_pace("node1", pieces(), arrivals))) == 11

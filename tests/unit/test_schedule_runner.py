@@ -1,13 +1,16 @@
 """At the end of a schedule, links and processors are as before, on every way out and after any failure."""
 
+import json
+import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from plans import node_plan
 
 import cluster.schedule.runner
-from cluster.base.errors import ClusterError
+from cluster.base.errors import ClusterError, NodeError
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.resources import Limit
 from cluster.links.changes import Change
@@ -164,8 +167,14 @@ class FakeTail:
         return iter(self._lines)
 
 
+def awaiting(tmp_path, *steps):
+    """A schedule with an event at each of these steps."""
+    events = [Event(f"at {step}", step=step) for step in steps]
+    return ScheduleRunner(None, FakeShape(), None, events, "", tmp_path / "log", QuietConsole())
+
+
 def test_metrics_of_any_kind_do_not_end_the_counting_of_steps(tmp_path):
-    player = ScheduleRunner(None, FakeShape(), None, (), "", tmp_path / "log", QuietConsole())
+    player = awaiting(tmp_path, 3)
     odd = [
         "[]",
         "5",
@@ -180,3 +189,63 @@ def test_metrics_of_any_kind_do_not_end_the_counting_of_steps(tmp_path):
         FakeTail([*odd, '{"event": "step", "rank": 0, "time": 1.5, "step": 3, "sent_bytes": 0}'])
     )
     assert list(player._steps) == [3]
+
+
+def step_line(step):
+    return json.dumps({"event": "step", "rank": 0, "time": 1.5, "step": step, "sent_bytes": 0})
+
+
+def test_of_steps_only_the_awaited_and_the_last_are_kept(tmp_path):
+    """A node may tell any number of them."""
+    player = awaiting(tmp_path, 5, 8)
+    player._watch_steps(FakeTail(map(step_line, [*range(7), 10**6, *range(10_000, 20_000)])))
+    assert list(player._steps) == [5]
+    player._started = 0.0
+    player._note("now", 0.0)
+    assert json.loads((tmp_path / "log").read_text())["step"] == 10**6
+
+
+def test_metrics_that_cannot_be_read_any_more_are_the_failure(tmp_path):
+    """Events that wait for a step would otherwise never come, without a reason."""
+
+    class Broken(FakeTail):
+        def lines(self):
+            raise NodeError("an answer without end", {"node1": "too much"})
+
+        def close(self):
+            pass
+
+    player = awaiting(tmp_path, 3)
+    nodes = [SimpleNamespace(name="node1")]
+    player._fleet = SimpleNamespace(nodes=nodes, start=lambda node, argv: Broken(()))
+    player._processors = CpuLimits(FakeEngine(), "lab")
+    with player:
+        wait_for(lambda: player.failure)
+    assert "an answer without end" in player.failure
+
+
+def test_a_change_that_does_not_end_holds_the_end_of_a_run_only_so_long(
+    applied, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cluster.schedule.runner, "END_TIMEOUT_S", 0.2)
+    processors = CpuLimits(FakeEngine(), "lab")
+    player = ScheduleRunner(
+        None, FakeShape(), processors, STORM, "", tmp_path / "log", QuietConsole()
+    )
+    is_stuck, may_go_on = threading.Event(), threading.Event()
+
+    def hold():
+        is_stuck.set()
+        may_go_on.wait(20)
+
+    monkeypatch.setattr(player, "_look", hold)
+    ending = threading.Thread(target=lambda: player.__exit__(), daemon=True)
+    player.__enter__()
+    assert is_stuck.wait(5)
+    ending.start()
+    ending.join(5)
+    is_over = not ending.is_alive()
+    may_go_on.set()
+    ending.join(20)
+    assert is_over
+    assert "has not ended within" in player.failure

@@ -2,13 +2,15 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from cluster.base.errors import UsageError
 from cluster.run import checkpoints
+from cluster.run import program as program_module
 from cluster.run.checkpoints import deal_checkpoints, find_checkpoints
-from cluster.run.program import pack, training
+from cluster.run.program import pack, training, user_program
 from cluster.run.rank_placement import place_ranks
 
 
@@ -37,6 +39,131 @@ def test_keys_and_passwords_of_a_folder_are_not_sent(secrets):
     (home / "data" / ".env" / "pyvenv.cfg").write_text("x")
     (home / "data" / ".netrc").write_text("x")
     assert sent(home) == {"data/word"}
+
+
+SECRET_FILES = [
+    ".SSH/id",
+    ".env.local",
+    ".envrc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".Netrc",
+    "_netrc",
+    ".docker/config.json",
+    ".kube/config",
+    ".config/gcloud/credentials.db",
+    ".config/gh/hosts.yml",
+    ".azure/profile",
+    ".kaggle/kaggle.json",
+    "kaggle.json",
+    ".cache/huggingface/token",
+    ".cache/huggingface/stored_tokens",
+    ".huggingface/token",
+    "id_rsa",
+    "id_ed25519",
+    "ID_ECDSA_SK.bak",
+    "id_rsa_work",
+    ".bash_history",
+    ".python_history",
+]
+ORDINARY_FILES = [
+    ".config/app.yml",
+    ".docker/Dockerfile",
+    ".cache/huggingface/hub/model",
+    ".environment",
+    "env.py",
+    "ssh/aws.py",
+    "id_map.csv",
+    "id_rsa2.csv",
+    "ids",
+    "my.ssh",
+    "docker/config.json",
+    "token",
+    "history",
+    "ca.pem",
+    "talk.key",
+    "x.pem/y",
+]
+
+
+@pytest.mark.parametrize("inside", ["", "sub"])
+def test_nor_are_files_in_which_programs_keep_tokens_but_all_others_are(tmp_path, inside):
+    for name in (*SECRET_FILES, *ORDINARY_FILES):
+        path = tmp_path / inside / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("-----BEGIN CERTIFICATE-----")
+    assert {Path(name).relative_to(inside).as_posix() for name in sent(tmp_path)} == set(
+        ORDINARY_FILES
+    )
+
+
+@pytest.mark.parametrize("name", ["login.pem", "SERVER.KEY", "id_deploy"])
+def test_nor_are_private_keys_of_other_names(tmp_path, name):
+    (tmp_path / name).write_text("# me\n-----BEGIN RSA PRIVATE KEY-----\nx")
+    (tmp_path / "about.md").write_text("It begins with -----BEGIN RSA PRIVATE KEY-----.")
+    assert sent(tmp_path) == {"about.md"}
+
+
+def test_nor_are_they_by_a_link_to_a_folder_above_them(secrets):
+    home, program = secrets
+    for name in (".docker/config.json", ".cache/huggingface/token", ".cache/other"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("x")
+    (program / "docker").symlink_to(home / ".docker")
+    (program / "hub").symlink_to(home / ".cache" / "huggingface")
+    (program / "cache").symlink_to(home / ".cache")
+    assert sent(program) == {"train.py", "cache/other"}
+
+
+@pytest.mark.parametrize(
+    "place", [".ssh", ".ssh/tools", ".AWS", ".config/gcloud", ".docker/contexts"]
+)
+def test_a_program_among_secrets_is_refused(tmp_path, monkeypatch, place):
+    script = tmp_path / place / "train.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("")
+    (tmp_path / "link").symlink_to(script.parent)
+    monkeypatch.chdir(script.parent)
+    starts = [
+        lambda: user_program([str(script)]),
+        lambda: user_program(["train.py"], script.parent),
+        lambda: user_program([str(tmp_path / "link" / "train.py")]),
+        lambda: user_program(["-m", "train"]),
+        lambda: pack(script.parent),
+    ]
+    for start in starts:
+        with pytest.raises(UsageError, match=r"keys or passwords.*never sent") as refused:
+            start()
+        assert "\n" not in refused.value.message
+
+
+def test_a_program_in_the_home_folder_needs_a_word_of_consent(secrets, monkeypatch):
+    home, program = secrets
+    (home / "train.py").write_text("")
+    (home.parent / "train.py").write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+    for words in (["train.py"], ["-m", "train"], [str(home.parent / "train.py")]):
+        with pytest.raises(UsageError, match="home folder") as refused:
+            user_program(words)
+        assert "--folder" in refused.value.hint
+    assert user_program(["train.py"], home).folder == home
+    assert user_program(["-m", "train"], home).folder == home
+    assert user_program([str(program / "train.py")]).folder == program
+
+
+def test_so_does_a_strategy_in_the_home_folder(secrets, monkeypatch):
+    home, _ = secrets
+    (home / "mine.py").write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(program_module, "_resolve", lambda args, ranks: {"task": "mnist"})
+    words = ["--strategy", f"{home}/mine.py:Mine"]
+    with pytest.raises(UsageError, match="home folder"):
+        training(words)
+    assert training(words, home).folder == home
 
 
 def test_nor_are_they_by_a_link(secrets):

@@ -1,6 +1,8 @@
 """Several engines as one: which engine gets a request, how failures are reported, and each host's documents."""
 
 import os
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -85,8 +87,11 @@ class FakeHost:
     def room(self):
         return (8, 2**33) if self.host_name == "west" else (2, 2**32)
 
-    def remove_volumes(self, name):
+    def labelled_volumes(self, name):
         return ["gradwire-lab_shared"]
+
+    def remove_volumes(self, name):
+        return self.labelled_volumes(name)
 
     def release_network(self, name):
         return []
@@ -193,6 +198,7 @@ def test_each_operation_goes_to_the_engine_that_it_is_for(both, west, east):
 
 def test_what_any_host_holds_is_taken(both):
     assert both.slots(beside="lab") == {4, 7, 9} and both.slot_of_network("lab") == 3
+    assert both.labelled_volumes("lab") == ["gradwire-lab_shared"]
     assert both.networks("lab") == [NETWORK] and both.room() == (2, 2**32)
 
 
@@ -400,3 +406,39 @@ def test_a_manager_that_was_just_started_is_asked_again(west, east, monkeypatch)
     west.answers = False
     with pytest.raises(UsageError, match="host east is in another swarm"):
         swarm.join_hosts([west, east])
+
+
+def test_two_that_fail_are_both_named(both, west, east):
+    both.parts(SPEC)
+    for host in (west, east):
+        words = f"host {host.host_name} does not answer any more"
+        host.failure = ClusterError(words, f"ssh {host.host_name} true")
+    with pytest.raises(ClusterError) as failed:
+        both.containers("lab")
+    assert failed.value.message == (
+        "host west does not answer any more (it has node1, node3); "
+        "host east does not answer any more (it has node2, node4)"
+    )
+    assert failed.value.hint == "ssh west true; ssh east true"
+
+
+def test_a_stream_of_starts_that_breaks_ends_nothing(both, west, east, monkeypatch):
+    def starts_of(host, *nodes):
+        @contextmanager
+        def starts(cluster):
+            yield stream()
+
+        def stream():
+            yield from nodes
+            raise ConnectionError(host.host_name)
+
+        return starts
+
+    failures, before = [], set(threading.enumerate())
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    west.starts, east.starts = starts_of(west, "node1"), starts_of(east, "node2")
+    with both.starts("lab") as news:
+        assert {next(news), next(news)} == {"node1", "node2"}
+        for thread in set(threading.enumerate()) - before:
+            thread.join(30)
+    assert not failures

@@ -15,6 +15,7 @@ import pytest
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
+from cluster.run import stall_watcher
 from cluster.run.job import Job
 from cluster.run.launch_words import NEVER_S, NONE, parse_stall_timeout_s
 from cluster.run.program import Program
@@ -215,6 +216,96 @@ def test_where_no_node_can_tell_nobody_is_given_up(monkeypatch):
         assert given_up.wait(20) and watch.stall is not None
     finally:
         watch.end()
+
+
+class HangingFleet:
+    """Nodes with idle ranks, of which node2 does not answer until it is let go, and then says `late`."""
+
+    def __init__(self, late=WAITS):
+        self.nodes, self.let_go, self.asked = NODES, threading.Event(), []
+        self._late = late
+
+    def run(self, argv, *, nodes, **how):
+        self.asked += nodes
+        said = dict.fromkeys(nodes, WAITS)
+        if "node2" in nodes:
+            assert self.let_go.wait(60)
+            said["node2"] = self._late
+        ranks = {place.node: str(place.rank) for place in PLACES}
+        answers = {node: json.dumps({ranks[node]: state}).encode() for node, state in said.items()}
+        return {n: subprocess.CompletedProcess(argv, 0, answer) for n, answer in answers.items()}
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """A function that makes a fleet whose node2 hangs; it is let go in the end. Watchers look each 10 ms."""
+    monkeypatch.setattr(stall_watcher, "LOOK_INTERVAL_S", 0.01)
+    made = []
+
+    def make(late=WAITS):
+        made.append(HangingFleet(late))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.let_go.set()
+
+
+def test_a_node_that_hangs_delays_no_stall(hanging, monkeypatch):
+    """Nodes are waited for in looks, which count as idle time, and one that hangs is not asked again."""
+    monkeypatch.setattr(stall_watcher, "FIRST_WORDS_S", 1.0)
+    monkeypatch.setattr(stall_watcher, "ASK_PATIENCE_S", 0.8)
+    fleet, given_up, said = hanging(), threading.Event(), []
+    watch = StallWatch(fleet, "run", said.append, timeout_s=3.0)
+    watch.start(PLACES, given_up.set)
+    assert given_up.wait(40), "the stall is not found while a node hangs"
+    assert said and watch.stall.seconds <= 4.0
+    assert watch.stall.lines[1] == "rank 1 on node2: its node reports no state"
+    assert "it waits (S)" in watch.stall.lines[0] and "it waits (S)" in watch.stall.lines[2]
+    assert fleet.asked.count("node2") == 1 and fleet.asked.count("node1") > 1
+
+
+def test_an_answer_that_comes_too_late_counts_with_the_next_ones(hanging):
+    """Otherwise nobody would see a rank compute on a node that is always slow to answer."""
+    fleet, looks = hanging(WAITS | {"state": "R"}), []
+    questions = stall_watcher.Questions(fleet, "run")
+    first = questions.ask(PLACES, 0.5, lambda: looks.append(1))
+    assert [state and state.state for state in first.values()] == ["S", None, "S"]
+    assert len(looks) == 50
+    fleet.let_go.set()
+    deadline = time.monotonic() + 20
+    while "node2" not in questions._said:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    fleet.let_go.clear()
+    again = questions.ask(PLACES, 0.5, lambda: None)
+    assert [state and state.state for state in again.values()] == ["S", "R", "S"]
+    assert questions.ask(PLACES, 0.5, lambda: None)[PLACES[1]] is None
+
+
+def test_who_is_stopped_is_known_though_a_node_hangs(hanging, monkeypatch):
+    monkeypatch.setattr(stall_watcher, "ASK_PATIENCE_S", 0.5)
+    monkeypatch.setitem(WAITS, "state", "T")
+    watch = StallWatch(hanging(), "run", lambda line: None)
+    watch._running = set(PLACES)
+    assert set(watch.stopped()) == {PLACES[0], PLACES[2]}
+
+
+def test_a_node_that_says_too_much_is_not_repeated_to_the_user():
+    many = {f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}": n for n in range(10**5)}
+    found = stall({"unread": many, "unsent": many}, {}, {})
+    assert len(found.words()) < 2000
+    assert "99,999 bytes of 10.1.134.159" in found.why
+    assert found.why.endswith("and of 99,995 more")
+    assert stall({"unread": {"10.0.0.9": 5}}, {}, {}).why == "it does not read 5 bytes of 10.0.0.9"
+
+
+def test_an_answer_that_is_too_long_is_not_read(monkeypatch):
+    answer = json.dumps({"0": WAITS}).encode()
+    read = stall_watcher._read_states
+    assert read(PLACES[:1], {"node1": answer})[PLACES[0]] == read_state(WAITS)
+    monkeypatch.setattr(stall_watcher, "MOST_ANSWER_BYTES", len(answer) - 1)
+    assert read(PLACES[:1], {"node1": answer})[PLACES[0]] is None
 
 
 def test_a_collective_that_is_done_is_noted_and_one_among_some_ranks_counts_for_none():

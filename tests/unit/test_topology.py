@@ -20,6 +20,7 @@ def test_the_shipped_graphs():
     ring = undirected(load_topology("ring"))
     assert len(ring) == 6
     assert ("node1", "node6") in ring
+    assert load_topology("fully_connected") == load_topology("full")
     assert undirected(load_topology("star")) == [("node1", name) for name in NAMES[1:]]
 
 

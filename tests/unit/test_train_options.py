@@ -22,7 +22,13 @@ from node.tasks import TASKS, task_class
 from node.training.config import RankEnv, parse_config
 from node.training.optim import rate
 
+MAPF = "--task mapf --nnodes 3 --node-rank 0 --master-addr a"
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "29501"}
+
+
+def test_flags_may_have_underscores_as_torchruns():
+    dashed = parse_config(["--batch-size", "8", "--task-set=test_pictures=9"], {})
+    assert parse_config(["--batch_size", "8", "--task_set=test_pictures=9"], {}) == dashed
 
 
 def node_train(*flags):
@@ -98,6 +104,17 @@ def node_train(*flags):
         ),
         ("--task ppo --shard dirichlet", "--shard: under --task ppo it follows from num_envs"),
         ("--task ppo --task-set clip_coef=0", "--task-set clip_coef must be above 0.0, not 0.0"),
+        (
+            f"{MAPF} --batch-size 192 --task-set capacity=1 --task-set learn_after=1",
+            "capacity=1: its 8 sequences are fewer than the 192 of a batch",
+        ),
+        (
+            f"{MAPF} --task-set agents=50 --task-set eval_density=0",
+            "agents=50 do not fit on 10 x 10 cells: at most 37 do, with goals and obstacles",
+        ),
+        (f"{MAPF} --task-set agents=12 --task-set first_map_size=5", "agents=12 do not fit on 5 x"),
+        (f"{MAPF} --task-set eval_comm_loss_also=0.5,much", "eval_comm_loss_also: 'much' is not a"),
+        (f"{MAPF} --task-set eval_comm_loss_also=0.5,2", "loss_also must be at most 1, not 2.0"),
         ("--task language --task-set size=huge", "'huge': there is large, medium, small"),
         ("--task language --task-set context=1", "--task-set context must be at least 2, not 1"),
         ("--task ./mine.py:make_task", "no file mine.py"),
@@ -401,6 +418,20 @@ def test_mujocos_environments_are_trained_as_the_zoo_does_and_named_to_whoever_s
     assert config.task_options["log_std"] == -2.0
     assert config.task_options["vf_coef"] == 2 * 0.835671  # the zoo weights the whole squared error
     assert parse_config(["--task", "ppo"], {}).needed_packages == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("agents=37 eval_density=0", "agents=9 first_map_size=5", "capacity=24 learn_after=9"),
+        *("eval_comm_loss_also=0.25,1", "preset=full"),
+    ],
+)
+def test_path_finding_that_can_be_done_is_not_refused(options):
+    words = [*MAPF.split(), "--batch-size", "192"]
+    for one in options.split():
+        words += ["--task-set", one]
+    assert parse_config(words, {}).task == "mapf"
 
 
 @pytest.mark.parametrize("env", ["Hopper-v5", "Walker2d-v5"])

@@ -13,6 +13,7 @@ import pytest
 
 from cluster.base.errors import PrerequisiteError
 from cluster.base.spec import Node
+from cluster.hosts import tunnel
 from cluster.hosts.connect import has_ended
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.tunnel import Tunnel, ssh_argv
@@ -144,3 +145,19 @@ def test_a_host_that_is_not_there_is_named(host, server):
     server.close()
     with pytest.raises(PrerequisiteError, match="host box cannot be reached"):
         Tunnel(host)
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_a_host_with_another_key_than_the_known_one_is_refused(
+    host, server, keys, tmp_path, monkeypatch, is_waited_for
+):
+    """Its words are those of the ssh client; the folder of the sockets goes."""
+    known = f"[127.0.0.1]:{server.port} {(keys / 'own.pub').read_text()}"
+    (tmp_path / "known_hosts").write_text(known)
+    made = []
+    make = tunnel.make_socket_folder
+    monkeypatch.setattr(tunnel, "make_socket_folder", lambda: made.append(make()) or made[-1])
+    with pytest.raises(PrerequisiteError, match="host box cannot be reached: .*has changed") as no:
+        Tunnel(host, waits=is_waited_for).wait()
+    assert "\n" not in no.value.message and "ssh box" in no.value.hint
+    assert len(made) == 1 and not made[0].exists()

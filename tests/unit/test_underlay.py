@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from plans import node_plan
@@ -9,7 +10,13 @@ from plans import node_plan
 from cluster.base import spec
 from cluster.base.errors import ClusterError, NodeError, UsageError
 from cluster.base.spec import ClusterSpec
-from cluster.contract.underlay_probe import _check_filled, _check_reached, _rounds
+from cluster.contract import underlay_probe
+from cluster.contract.underlay_probe import (
+    _check_filled,
+    _check_reached,
+    _rounds,
+    ping_until_reached,
+)
 from cluster.lifecycle import new_hosts
 from cluster.links.changes import Change, change_plans
 from cluster.links.expected import Expected
@@ -300,6 +307,44 @@ def test_hosts_that_cannot_reach_each_other_are_all_named():
         _check_reached({**silent, ("node3", "node1"): 5.0})
     words = {"node1": "cannot reach node2, node3", "node2": "cannot reach node1"}
     assert raised.value.outcomes == words and "4789/udp" in raised.value.hint
+
+
+def pinging(monkeypatch, lost_until):
+    """Replace pings: a pair's come back from the given look on. Returns the looks, by the links in them."""
+    looks = []
+
+    def ping(session, links, asked, order):
+        looks.append([link.ends for link in links])
+        found = {link.ends: min(link.ends) + max(link.ends) for link in links}
+        return {
+            ends: SimpleNamespace(
+                early_rtt_ms=math.inf if len(looks) < lost_until.get(pair, 0) else 5.0
+            )
+            for ends, pair in found.items()
+        }
+
+    monkeypatch.setattr(underlay_probe, "ping_each_pair", ping)
+    monkeypatch.setattr(underlay_probe, "AGAIN_S", 0.0)
+    return looks
+
+
+def both_ways(*pairs):
+    return [underlay_probe._bare_link(*ends) for pair in pairs for ends in (pair, pair[::-1])]
+
+
+def test_hosts_that_have_not_heard_of_a_new_node_yet_are_pinged_again(monkeypatch):
+    """Swarm tells them by gossip; `up` failed on a busy machine because one look was all they had."""
+    looks = pinging(monkeypatch, {"node1node3": 3})
+    found = ping_until_reached(None, both_ways(("node1", "node2"), ("node1", "node3")))
+    assert len(looks) == 3 and looks[1] == looks[2] == [("node1", "node3"), ("node3", "node1")]
+    assert len(found) == 4 and set(found.values()) == {5.0}
+
+
+def test_hosts_that_never_answer_are_given_up(monkeypatch):
+    pinging(monkeypatch, {"node1node2": math.inf})
+    monkeypatch.setattr(underlay_probe, "READY_S", 0.0)
+    found = ping_until_reached(None, both_ways(("node1", "node2")))
+    assert set(found.values()) == {math.inf}
 
 
 def test_a_damaged_record_is_one_clear_error(three):

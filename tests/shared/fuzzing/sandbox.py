@@ -109,7 +109,7 @@ def _seen():
 def _environment(place):
     return {
         "DOCKER_HOST": f"unix://{place.top}/no.sock",
-        "HOME": str(place.work),
+        "HOME": str(place.top / "tmp"),
         "XDG_CACHE_HOME": str(place.top / "cache"),
         "TMPDIR": str(place.top / "tmp"),
     }
