@@ -1,8 +1,8 @@
 """Where the bytes and seconds of a run went, from what ranks and kernels counted. Pure, except for reading files.
 
 Reading order: `summary` (combines most of what follows), then the input: `metrics` (lines that ranks wrote),
-`metrics_table` (those as a table), `collectives` (joined from all ranks), `open_collective` (the one that a rank is in
-now), `routes` (links between ranks).
+`metrics_table` (those as a table), `clocks` (how far clocks of hosts differed), `collectives` (joined from all ranks),
+`open_collective` (the one that a rank is in now), `routes` (links between ranks).
 
 Models of a collective's time: `bounds` (least time with gloo), `links_bound` (with any algorithm), `gloo_timing`
 (gloo's messages), `tcp_timing` and `tcp_windows` (TCP's windows), `transfer_model` (all collectives of a run).

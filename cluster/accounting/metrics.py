@@ -1,7 +1,10 @@
 """Reads the metrics that ranks wrote: JSON lines, any of which may be truncated or hostile.
 
-A line that is not as in protocol/metrics.py is skipped. Everything that this file returns has those types:
-`cluster.accounting.collective_stats` and others use it unchecked.
+A line that is not as in protocol/metrics.py is skipped. Times of nodes on other hosts become those of this machine's
+clock, as far as the run's clocks.json tells; only `published_at_s`, by the clock of another rank, stays.
+
+Everything that this file returns has the types of protocol/metrics.py: `cluster.accounting.collective_stats` and others
+use it unchecked.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.accounting.clocks import correction_of, read_clocks
 from protocol.collectives import MOST_COLLECTIVES, CollectiveLine, read_collective
-from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, read_line
+from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, Weights, read_line
 from protocol.reader import FormatError
 
 MOST_FILE_BYTES = (
@@ -31,9 +35,10 @@ class LastLines(NamedTuple):
 
 def read_events(path: Path) -> Iterator[Line]:
     """Yield the lines of a rank's metrics; none if it left no file."""
+    ahead_s = _ahead_s(path)
     for value in _values(path):
         with suppress(FormatError):
-            yield read_line(value)
+            yield _on_our_clock(read_line(value), ahead_s)
 
 
 def last_lines(path: Path) -> LastLines:
@@ -51,11 +56,13 @@ def last_lines(path: Path) -> LastLines:
 
 def read_parts(path: Path) -> Iterator[CollectiveLine]:
     """Yield the lines of a rank's collectives.jsonl."""
+    ahead_s = _ahead_s(path)
     for number, value in enumerate(_values(path)):
         if number == MOST_COLLECTIVES:
             return
         with suppress(FormatError):
-            yield read_collective(value)
+            line = read_collective(value)
+            yield line._replace(time=line.time - ahead_s) if ahead_s else line
 
 
 def parse_event(text: str | bytes) -> Line | None:
@@ -64,6 +71,19 @@ def parse_event(text: str | bytes) -> Line | None:
         return read_line(json.loads(text))
     except (ValueError, RecursionError):  # includes FormatError
         return None
+
+
+def _ahead_s(path: Path) -> float:
+    """Return how far the times in FOLDER/metrics/RANK.… are ahead of this machine's clock."""
+    return correction_of(read_clocks(path.parent.parent), path.name.partition(".")[0])
+
+
+def _on_our_clock(line: Line, ahead_s: float) -> Line:
+    if not ahead_s:
+        return line
+    if isinstance(line, Weights):
+        line = line._replace(received_at_s=line.received_at_s - ahead_s)
+    return line._replace(time=line.time - ahead_s)
 
 
 def _values(path: Path) -> Iterator[object]:

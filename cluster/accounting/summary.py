@@ -10,6 +10,7 @@ from cluster.accounting.attribution import attribute_run
 from cluster.accounting.better_link import what_if
 from cluster.accounting.broadcast import Receipt, receipts_of
 from cluster.accounting.causes import Interval, causes_summary, find_causes, parse_events
+from cluster.accounting.clocks import correction_of, read_clocks
 from cluster.accounting.collective_stats import (
     Ends,
     all_sent,
@@ -142,17 +143,18 @@ def _receipts(folder: Path, ranks: Sequence[str], ends: Ends) -> dict[int, dict[
     if end is None or end.experience is None or end.experience.pull_every:
         return {}
     files = {rank: folder / "metrics" / f"{name}.jsonl" for rank, name in enumerate(ranks) if rank}
-    return receipts_of({rank: _latest_weights(path) for rank, path in files.items()})
+    ahead_s = correction_of(read_clocks(folder), ranks[0])
+    return receipts_of({rank: _latest_weights(path, ahead_s) for rank, path in files.items()})
 
 
-def _latest_weights(path: Path) -> list[Weights]:
-    """Return the `weights` lines since the rank's last start."""
+def _latest_weights(path: Path, ahead_s: float) -> list[Weights]:
+    """Return the `weights` lines since the rank's last start; the learner's clock is ahead by `ahead_s`."""
     lines: list[Weights] = []
     for line in read_events(path):
         if isinstance(line, Start):
             lines = []
         elif isinstance(line, Weights):
-            lines.append(line)
+            lines.append(line._replace(published_at_s=line.published_at_s - ahead_s))
     return lines
 
 

@@ -102,9 +102,12 @@ def measure_contract(
     return contract if sure else _note_overload(contract, fleet, link_state, witness.most_late_ms)
 
 
-def _note_overload(contract: Contract, fleet: Fleet, before: LinkState, late_ms: float) -> Contract:
+def _note_overload(
+    contract: Contract, fleet: Fleet, before: LinkState, late_ms: Mapping[str, float]
+) -> Contract:
     """Add a note on the host's load, if it was the limit."""
-    load = compare_readings(before.shown, read_link_state(fleet).shown, late_ms)
+    now = read_link_state(fleet).shown
+    load = compare_readings(before.shown, now, late_ms, fleet.hosts)
     # The average over the whole time may be fine although the host was overloaded for a part of it.
     overload = overload_sentence(load.limits or contract.limits)
     if not overload:

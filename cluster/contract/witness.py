@@ -60,8 +60,8 @@ class Witness:
         self._fleet, self._session = fleet, session
         self._before = self._now = readings
         self._late_ms: Mapping[str, float] = {}
-        self.most_late_ms = 0.0
-        """How late a node's timers were between two readings, on average; the largest of all nodes and readings."""
+        self.most_late_ms: dict[str, float] = {}
+        """How late each node's timers were between two readings, on average; the largest of all readings."""
 
     def look(self) -> None:
         """Read the nodes; `strain` then covers the time since the previous reading.
@@ -71,7 +71,8 @@ class Witness:
         """
         self._before, self._now = self._now, read_link_state(self._fleet).shown
         self._late_ms = self._session.timers_late_ms()
-        self.most_late_ms = max(self.most_late_ms, *self._late_ms.values())
+        for node, late_ms in self._late_ms.items():
+            self.most_late_ms[node] = max(late_ms, self.most_late_ms.get(node, 0.0))
 
     def received(self) -> Received:
         """Return what the wires have counted so far, for each link at the node where it ends.
@@ -97,5 +98,6 @@ class Witness:
             {node: reading for node, reading in readings.items() if node in nodes}
             for readings in (self._before, self._now)
         )
-        late_ms = max(pings_late_ms, *(self._late_ms.get(node, 0.0) for node in nodes))
-        return make_strain(compare_readings(before, now, late_ms), pings_late_ms, src=nodes[0])
+        late_ms = {node: max(pings_late_ms, self._late_ms.get(node, 0.0)) for node in nodes}
+        load = compare_readings(before, now, late_ms, self._fleet.hosts)
+        return make_strain(load, pings_late_ms, src=nodes[0])

@@ -11,7 +11,7 @@ def node_fate(inspected: Inspected | None, since: float) -> str:
 
     Args:
         inspected: the container's `docker inspect`; None: the container does not exist.
-        since: Unix time at which the container was known to run.
+        since: Unix time at which the container was known to run, by the clock of its host.
     """
     if inspected is None:
         return "its container has been removed"

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from cluster.base.errors import ClusterError
+from cluster.base.errors import ClusterError, SlotTaken
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.client import Engine
-from cluster.engine.compose_up import ComposeUp, compose_failure
+from cluster.engine.compose_up import ComposeUp
 from cluster.hosts.bare_host import BareHost
 from cluster.hosts.vxlan import Endpoint, vxlan_plan
 from protocol.bare import BareNode, Limit, Listed
@@ -83,13 +83,15 @@ class BareCompose(ComposeUp):
         """Do nothing: no program of ours goes on."""
 
     def _failure(self, error: ClusterError, spec: ClusterSpec) -> ClusterError:
-        """Return an error as Compose's would be; of a full disk with what helps on a host without Docker."""
-        if "no space left" not in error.message.lower():
-            return compose_failure(error.message, spec, self.where)
-        return ClusterError(
-            f"{spec.name!r} could not be brought up: {error.message}",
-            f"on {self.where}: {self._host.make_room}, or use a larger disk",
-        )
+        """Return the error of a cluster that could not be brought up, with what helps on a host without Docker."""
+        message = f"{spec.name!r} could not be brought up: {error.message}"
+        said = error.message.lower()
+        if "address already in use" in said:
+            return SlotTaken(message, "free the port, or use another --slot")
+        if "no space left" in said:
+            room = f"on {self.where}: {self._host.make_room}, or use a larger disk"
+            return ClusterError(message, room)
+        return ClusterError(message, error.hint or "python -m cluster.doctor")
 
     def _order(
         self, spec: ClusterSpec, node: Node, image: str, endpoints: Mapping[str, Endpoint]

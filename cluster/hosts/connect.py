@@ -9,10 +9,10 @@ from cluster.engine.compose_up import ComposeUp
 from cluster.engine.image import Progress, ensure_image, require_image
 from cluster.hosts.bare_compose import BareCompose
 from cluster.hosts.bare_host import BareHost
-from cluster.hosts.each import each_host
+from cluster.hosts.each import each_host, in_one
 from cluster.hosts.host_compose import HostCompose
 from cluster.hosts.host_engine import HostEngine
-from cluster.hosts.hosts_file import Hosts
+from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.node_placement import nodes_by_host
 from cluster.hosts.record import read_hosts, read_record
 from cluster.hosts.remote_engine import RemoteEngine
@@ -58,24 +58,36 @@ def _connect_several(
         for host, error in zip(hosts.hosts, found, strict=True)
         if isinstance(error, ClusterError)
     }
-    for host, error in lost.items():
-        if not (partly and engines):
-            raise _unreachable(name, error, nodes[host.name])
+    if lost and not (partly and engines):
+        raise _unreachable(name, lost, nodes, has_others=bool(engines))
     members = [engine for engine in engines if isinstance(engine, SwarmHost)]
     if members:
         return SwarmEngines(hosts, members, nodes, list(lost))
     return SeveralEngines(hosts, engines, nodes, list(lost))
 
 
-def _unreachable(name: str, error: ClusterError, nodes: Sequence[str]) -> ClusterError:
+def _unreachable(
+    name: str,
+    lost: Mapping[Host, ClusterError],
+    nodes: Mapping[str, Sequence[str]],
+    *,
+    has_others: bool,
+) -> ClusterError:
+    """Return one error for all hosts that do not answer; `has_others`: whether other hosts do."""
+    errors = [_with_nodes(error, nodes[host.name]) for host, error in lost.items()]
+    error = in_one(errors)
+    if has_others and any(nodes[host.name] for host in lost):
+        them = "them" if len(lost) > 1 else "it"
+        command = f"python -m cluster.down{name_flag(name)} --force"
+        error.hint += f"; or remove the cluster without {them}: {command}"
+    return error
+
+
+def _with_nodes(error: ClusterError, nodes: Sequence[str]) -> ClusterError:
     """Return the error of one of several hosts, extended by the cluster's nodes on it."""
     if not nodes:
         return error
-    without = f"python -m cluster.down{name_flag(name)} --force"
-    return PrerequisiteError(
-        f"{error.message} (it has {', '.join(nodes)})",
-        f"{error.hint}; or remove the cluster without it: {without}",
-    )
+    return PrerequisiteError(f"{error.message} (it has {', '.join(nodes)})", error.hint)
 
 
 def _connect_or_not(tunnel: Tunnel) -> RemoteEngine | ClusterError:
@@ -90,6 +102,11 @@ def _connect_or_not(tunnel: Tunnel) -> RemoteEngine | ClusterError:
 def has_ended(engine: Engine) -> bool:
     """Return whether the SSH connection to a host of this engine has ended: then the engine is of no use any more."""
     return any(isinstance(one, RemoteEngine) and one.tunnel.has_ended for one in engine.engines)
+
+
+def has_lost(engine: Engine) -> bool:
+    """Return whether this engine stands for several hosts of which some do not answer."""
+    return isinstance(engine, SeveralEngines) and bool(engine.lost)
 
 
 def hosts_of(name: str, asked: Hosts | None) -> Hosts | None:

@@ -21,12 +21,15 @@ def each_host(hosts: Sequence[H], action: Callable[[H], T]) -> list[T]:
     with ThreadPoolExecutor(max_workers=len(hosts)) as pool:
         futures = [pool.submit(action, host) for host in hosts]
     errors = [future.exception() for future in futures]
-    _say_all([error for error in errors if isinstance(error, ClusterError)])
+    failed = [error for error in errors if isinstance(error, ClusterError)]
+    if failed:
+        in_one(failed)  # is raised below
     return [future.result() for future in futures]
 
 
-def _say_all(errors: Sequence[ClusterError]) -> None:
-    """Give the first error the words of all: of several lost hosts, each is named."""
-    for first in errors[:1]:
-        first.message = "; ".join(dict.fromkeys(error.message for error in errors))
-        first.hint = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))
+def in_one(errors: Sequence[ClusterError]) -> ClusterError:
+    """Return the first error, now with the words of all: of several lost hosts, each is named."""
+    first = errors[0]
+    first.message = "; ".join(dict.fromkeys(error.message for error in errors))
+    first.hint = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))
+    return first

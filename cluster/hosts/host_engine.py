@@ -38,10 +38,7 @@ class HostEngine(RemoteEngine):
         try:
             self.connect(self.tunnel.engine_url)
         except PrerequisiteError as error:
-            raise PrerequisiteError(
-                f"host {host.name}: no Docker engine answers at {host.docker_socket}: {error.message}",
-                f"make this command work: ssh {host.ssh} docker info; or set docker_socket in the hosts file",
-            ) from error
+            raise _unusable(host, error) from error
 
     def transfer_argv(self, local: Engine, image: str) -> tuple[list[str], list[str]]:
         """See RemoteEngine.transfer_argv."""
@@ -72,6 +69,23 @@ class HostEngine(RemoteEngine):
 
     def _copy_keys(self, container: Container, folder: Path) -> None:
         self._api.put_archive(container.id, "/", keys_archive(folder))
+
+
+def _unusable(host: Host, error: PrerequisiteError) -> PrerequisiteError:
+    """Return the error of a host whose engine does not answer, or is too old for Docker's SDK."""
+    import docker.constants
+    import docker.errors
+
+    if isinstance(error.__cause__, docker.errors.InvalidVersion):
+        return PrerequisiteError(
+            f"host {host.name}: its Docker engine is too old: {error.__cause__}",
+            f"install one there with API {docker.constants.MINIMUM_DOCKER_API_VERSION} or newer; "
+            f"this tells what it has: ssh {host.ssh} docker version",
+        )
+    return PrerequisiteError(
+        f"host {host.name}: no Docker engine answers at {host.docker_socket}: {error.message}",
+        f"make this command work: ssh {host.ssh} docker info; or set docker_socket in the hosts file",
+    )
 
 
 def keys_archive(folder: Path) -> bytes:

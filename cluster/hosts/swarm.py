@@ -21,24 +21,33 @@ NO_LEADER = "does not have a leader"
 """In the words of a manager that was restarted a moment ago."""
 
 
-def join_hosts(hosts: Sequence[SwarmHost]) -> SwarmHost:
-    """Make these hosts one swarm if they are not; return the one that manages it.
+def join_hosts(hosts: Sequence[SwarmHost], name: str) -> SwarmHost:
+    """Make these hosts one swarm for a cluster if they are not; return the one that manages it.
+
+    A host that is left over in an old swarm of ours loses its nodes of this cluster: they reach no other host any more.
 
     Raises:
         UsageError: they are in swarms that are not ours to change. ClusterError: a host refused; names it.
     """
-    plan = plan_joining(_settled_members(hosts))
+    plan = plan_joining(_settled_members(hosts), overlay_name(name))
     by_name = {host.host_name: host for host in hosts}
-    for name in plan.leaves:
-        by_name[name].leave_swarm()
+    for host_name in plan.leaves:
+        _leave_old_swarm(by_name[host_name], name)
     manager = by_name[plan.manager]
     if plan.makes:
         manager.make_swarm()
     if plan.joins:
         token, address = manager.worker_token()
-        joining = [by_name[name] for name in plan.joins]
+        joining = [by_name[host_name] for host_name in plan.joins]
         each_host(joining, lambda host: host.join_swarm(token, address))
     return manager
+
+
+def _leave_old_swarm(host: SwarmHost, name: str) -> None:
+    """Make a host leave a swarm, after all that uses a cluster's network there; raises like `join_hosts`."""
+    host.release_network(name)
+    host.remove_containers(host.containers(name))
+    host.leave_swarm()
 
 
 def _settled_members(hosts: Sequence[SwarmHost]) -> list[Member]:

@@ -42,7 +42,7 @@ class SwarmCompose(SeveralCompose):
         with_nodes = {part.host_name for part, _ in self._engine.parts(spec)}
         # Until holders use the network: from then on no other cluster's `down` dissolves the swarm.
         with swarm_lock():
-            self._provide_network(join_hosts(self._members), spec)
+            self._provide_network(join_hosts(self._members, self._name), spec)
             self._holding = [host for host in self._members if host.host_name in with_nodes]
             each_host(self._holding, lambda host: host.hold_network(spec))
         super().prepare(spec)

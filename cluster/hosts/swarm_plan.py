@@ -81,13 +81,13 @@ def is_settled(members: Sequence[Member]) -> bool:
     return manager is None or all(member.node_id in manager.ready for member in inside)
 
 
-def plan_joining(members: Sequence[Member]) -> Joining:
-    """Return how these hosts become one swarm; if they are one already, nothing has to be done.
+def plan_joining(members: Sequence[Member], network: str) -> Joining:
+    """Return how these hosts become one swarm for a cluster's network; if they are one already, nothing is to be done.
 
     Raises:
         UsageError: they are in different swarms, or in one that we may not change.
     """
-    stale = tuple(member.host for member in members if _is_stale(member, members))
+    stale = tuple(member.host for member in members if _is_stale(member, members, network))
     for member in members:
         if member.state not in (IN, OUT) and member.host not in stale:
             raise UsageError(
@@ -163,11 +163,15 @@ def stranded(members: Sequence[Member]) -> list[str]:
     return [member.host for member in members if member.state != OUT]
 
 
-def _is_stale(member: Member, members: Sequence[Member]) -> bool:
-    """Return whether a host is left over in a swarm of ours whose manager is gone, or does not know the host."""
+def _is_stale(member: Member, members: Sequence[Member], network: str) -> bool:
+    """Return whether a host is left over in a swarm of ours whose manager is gone, or does not know the host.
+
+    It is not if networks of other clusters are in use there.
+    """
     known = set().union(*(other.ready for other in members))
     is_lost = member.state not in (IN, OUT) or (member.state == IN and member.node_id not in known)
-    return is_lost and member.has_our_mark and not member.is_manager and not member.overlays
+    is_free = not set(member.overlays) - {network}
+    return is_lost and member.has_our_mark and not member.is_manager and is_free
 
 
 def _names(members: Sequence[Member]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError, SlotTaken
-from cluster.base.spec import ClusterSpec
+from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.resources import ResourceRequest, check_room
@@ -13,6 +13,7 @@ from cluster.hosts.connect import (
     compose_for,
     connect_engine,
     has_ended,
+    has_lost,
     hosts_of,
     provide_image,
 )
@@ -115,8 +116,13 @@ def create_cluster(
 def _roll_back(engine: Engine, name: str, hosts: Hosts | None, console: Console) -> None:
     """Remove a half-created cluster; only say it if that fails, for why the creation failed matters more."""
     try:
-        for words in _remove_from_those_that_answer(engine, name, hosts).left_behind(name):
+        engine = _remove_from_those_that_answer(engine, name, hosts)
+        for words in engine.left_behind(name):
             console.say(words)
+        if has_lost(engine):
+            up, down = (f"python -m cluster.{verb}{name_flag(name)}" for verb in ("up", "down"))
+            back = f"once all hosts are back, {up} makes it whole, or {down} removes it"
+            console.say(f"the keys of {name!r} stay here: {back}")
     except ClusterError as failure:
         console.say(f"could not remove all of {name!r}: {failure}")
 

@@ -11,7 +11,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.ownership import check_may_remove
 from cluster.engine.sdk_errors import StillInUse
-from cluster.hosts.connect import has_ended
+from cluster.hosts.connect import has_ended, has_lost
 
 LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 4, 0.25
 MOST_TROUBLE_S = 120.0  # of failures in a row: an engine that hangs takes a minute for each
@@ -26,7 +26,7 @@ def remove_cluster(
         engine: the engine that has it.
         name: the cluster's name.
         console: told what stays on hosts that do not answer.
-        force: also remove a cluster of another checkout.
+        force: also remove a cluster of another checkout, and the keys of nodes that stay on hosts that do not answer.
 
     Raises:
         ClusterError: the cluster is another checkout's, something could not be removed, or the keys belong to another
@@ -35,6 +35,8 @@ def remove_cluster(
     if not force:
         check_may_remove(engine, name)
     removed = _remove(engine, name)
+    if force:
+        removed += _remove_keys(ClusterSpec(name))
     for words in engine.left_behind(name):
         console.say(words)
     return removed
@@ -50,6 +52,8 @@ def _remove(engine: Engine, name: str) -> list[str]:
 
 def remove_until_quiet(engine: Engine, name: str) -> list[str]:
     """Remove everything until nothing new appears: the engine may still be working on what compose asked of it.
+
+    While a host does not answer, the state folder stays: with its keys, the next `up` makes the cluster whole.
 
     Raises:
         ClusterError: something could not be removed, new parts kept appearing, or the connection to a host has ended.
@@ -73,7 +77,8 @@ def remove_until_quiet(engine: Engine, name: str) -> list[str]:
 
 
 def _remove_all(engine: Engine, name: str) -> list[str]:
-    return engine.remove(name) + _remove_keys(ClusterSpec(name))
+    removed = engine.remove(name)
+    return removed if has_lost(engine) else removed + _remove_keys(ClusterSpec(name))
 
 
 def _is_half_made(engine: Engine, name: str) -> bool:

@@ -2,10 +2,11 @@
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 
+from cluster.accounting.clocks import correction_of, read_clocks
 from cluster.reporting.run_data import LinkStretch
 from cluster.reporting.values import number
 from protocol.reader import LARGEST
@@ -32,13 +33,14 @@ Looks = Mapping[str, Sequence[Look]]
 
 
 def read_looks(path: Path, links: Collection[str]) -> dict[str, list[Look]]:
-    """Return the looks by link, in time order.
+    """Return the looks by link, in time order, by this machine's clock as far as the run's clocks.json tells.
 
     Args:
         path: path of links.csv, which may not exist.
         links: the links of the run; rows of others are left out.
     """
     found: dict[str, list[Look]] = {}
+    clocks = read_clocks(path.parent)
     try:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
             return {}
@@ -49,6 +51,9 @@ def read_looks(path: Path, links: Collection[str]) -> dict[str, list[Look]]:
                     found.setdefault(str(name), []).append(look)
     except (OSError, csv.Error):
         pass  # keep the rows before the error
+    for name, some in found.items():
+        if ahead_s := correction_of(clocks, name.partition("->")[0]):
+            found[name] = [replace(one, at=one.at - ahead_s) for one in some]
     return {name: sorted(some, key=lambda one: one.at) for name, some in found.items()}
 
 

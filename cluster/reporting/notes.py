@@ -1,9 +1,10 @@
 """Notes of a report: what failed, what was lost or left out, and what its figures do not tell."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective
 from cluster.reporting.run_data import CollectiveRow
 from cluster.reporting.values import MOST_JSON_BYTES, Record, read_json, record, word, words
@@ -13,6 +14,7 @@ SEVERAL_CLOCKS = (
     "the nodes are on several machines: who came late, and waiting as opposed to moving bytes, is only as exact as the "
     "clocks of these"
 )
+MACHINES = "the nodes are on several machines, whose clocks"
 
 
 def notes_of(folder: Path, summary: Record, config: Record) -> list[str]:
@@ -32,8 +34,24 @@ def notes_of(folder: Path, summary: Record, config: Record) -> list[str]:
         notes.append(f"links were measured for the beginning of the run only; then: {changed}")
     if missing := record(summary.get("not_fetched")):
         notes.append(f"not fetched of: {', '.join(word(name, 64) for name in list(missing)[:20])}")
-    hosts = {word(host, 64) for host in record(config.get("node_hosts")).values()}
-    return [*notes, SEVERAL_CLOCKS] if len(hosts) > 1 else notes
+    hosts = {node: word(host, 64) for node, host in record(config.get("node_hosts")).items()}
+    clocks = read_clocks(folder)
+    return [*notes, _clocks_note(hosts, clocks)] if len(set(hosts.values())) > 1 else notes
+
+
+def _clocks_note(hosts: Mapping[str, str], clocks: Mapping[str, HostClock]) -> str:
+    """Return how exact times of nodes on several hosts are; `hosts` are by node."""
+    if not clocks.keys() >= hosts.keys():
+        return SEVERAL_CLOCKS
+    known = list({host: clocks[node] for node, host in hosts.items()}.values())
+    ahead_s = [clock.ahead_s for clock in known]
+    left_s = sum(sorted(clock.left_s for clock in known)[-2:])  # between any two of them
+    if not any(clock.correction_s for clock in known):
+        return f"{MACHINES} agreed to within {left_s:.3f} s when the run began"
+    return (
+        f"{MACHINES} differed by up to {max(ahead_s) - min(ahead_s):.3g} s when the run began: times are corrected to "
+        f"within {left_s:.3f} s, unless a clock was set or drifted since"
+    )
 
 
 def cut_notes(

@@ -10,6 +10,7 @@ Then read `job` (the plan of a launch), `runner` (the whole run), `verification`
 `rank_exit` (how a rank ended), `stall` (whether nothing moves), `stall_watcher` (asks silent ranks' nodes), `live_view`
 (prepares the view), `results` (fetches what ranks left), `root_cause` (why a run failed).
 
-What stays: `run_folder` (the folder of a run), `summary_document` (types of summary.json), `versions` (of Python,
-torch, image). Later: `past_run` (reads the folder), `launch_again` (its experiment), `trials` (single changes, tried).
+What stays: `run_folder` (the folder of a run), `host_clocks` (how far clocks of hosts differ), `summary_document`
+(types of summary.json), `versions` (of Python, torch, image). Later: `past_run` (reads the folder), `launch_again` (its
+experiment), `trials` (single changes, tried).
 """

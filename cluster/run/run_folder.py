@@ -2,6 +2,7 @@
 
 runs/20261121-101500-mobile-fedavg/
 run.yml          the resolved configuration, versions, the command
+clocks.json      how far the clocks of other hosts were ahead of this machine's, by node
 hostfile         node1 slots=1 …: nodes, and how many ranks on each
 links.json       every link in force
 contract.json    measured links against the requested ones
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import yaml
 
+from cluster.accounting.clocks import CLOCKS, Clocks
 from cluster.accounting.metrics import LastLines, last_lines, parse_event
 from cluster.base.errors import ClusterError
 from cluster.base.files import write_text
@@ -89,6 +91,12 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
     host = {"host": {"system": platform.platform(), "python": platform.python_version()}}
     text = yaml.safe_dump(dict(config) | host, sort_keys=False, width=120)
     write_text(folder / "run.yml", text)
+
+
+def write_clocks(folder: Path, clocks: Clocks) -> None:
+    """Write clocks.json, if clocks of other hosts were measured."""
+    if clocks:
+        write_json(folder / CLOCKS, {node: clock._asdict() for node, clock in clocks.items()})
 
 
 def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> None:

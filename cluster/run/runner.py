@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from cluster.accounting.clocks import Clocks, HostClock, correction_of
 from cluster.accounting.metrics import LastLines
 from cluster.accounting.routes import Contract
 from cluster.accounting.summary import account
@@ -30,6 +31,7 @@ from cluster.live.live_run import LiveOptions, LiveRun, live_run
 from cluster.live.news import Phase
 from cluster.reporting.after_run import report_run
 from cluster.run.experiment import Experiment
+from cluster.run.host_clocks import measure_clocks
 from cluster.run.job import Job, make_job
 from cluster.run.launch_words import NONE
 from cluster.run.live_view import live_posts, live_tracker
@@ -37,7 +39,13 @@ from cluster.run.rank_exit import RankExit
 from cluster.run.rank_order import resolve_rank_order
 from cluster.run.ranks import RankProcesses
 from cluster.run.root_cause import raise_failure
-from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
+from cluster.run.run_folder import (
+    last_events,
+    make_run_folder,
+    write_clocks,
+    write_config,
+    write_links,
+)
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
 from cluster.run.summary_document import Summary
@@ -128,6 +136,7 @@ def _run(
     write_links(folder, job.link_state.links, job.places)
     versions = run_versions(engine, fleet, job.spec)
     write_config(folder, job.config(processors.document()) | versions)
+    write_clocks(folder, clocks := _clocks(engine, fleet, job.spec))
     prover, verified = Prover(engine, job.spec, fleet, console), None
     if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
@@ -153,7 +162,7 @@ def _run(
     summary["failure"] = failure.message if failure else ""
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
-    fates = _fates(engine, fleet, job, staging.ended, since)
+    fates = _fates(engine, fleet, job, staging.ended, since, clocks)
     raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)
     if failure:
         raise failure
@@ -243,27 +252,44 @@ def _write_summary(folder: Path, summary: Summary) -> None:
         ) from None
 
 
+def _clocks(engine: Engine, fleet: Fleet, spec: ClusterSpec) -> dict[str, HostClock]:
+    """Return the clocks of the nodes on other hosts, as far as these answer."""
+    parts = [(part.where, nodes) for part, nodes in engine.parts(spec) if part.where]
+    return measure_clocks(fleet, {node: where for where, nodes in parts for node in nodes})
+
+
 def _fates(
-    engine: Engine, fleet: Fleet, job: Job, ended: Sequence[RankExit], since: float
+    engine: Engine,
+    fleet: Fleet,
+    job: Job,
+    ended: Sequence[RankExit],
+    since: float,
+    clocks: Clocks,
 ) -> dict[str, str]:
     """Return why nodes were lost, by node, as far as known."""
     lost = {end.place.node for end in ended if end.exit_code == LOST}
     fates = {node: words for node, words in fleet.lost.items() if node in lost}
     for part, nodes in engine.parts(job.spec) if lost else ():
-        fates |= _fates_on(part, job.spec.name, sorted(lost.intersection(nodes)), fates, since)
+        since_there = {
+            node: since + correction_of(clocks, node) for node in lost.intersection(nodes)
+        }
+        fates |= _fates_on(part, job.spec.name, fates, since_there)
     return fates
 
 
 def _fates_on(
-    engine: Engine, name: str, lost: Sequence[str], fates: Mapping[str, str], since: float
+    engine: Engine, name: str, fates: Mapping[str, str], since: Mapping[str, float]
 ) -> dict[str, str]:
-    """Return what one host's engine tells of its lost nodes, or else what `fates` already has."""
-    found = {}
+    """Return what one host's engine tells of its lost nodes, or else what `fates` already has.
+
+    `since`: lost node -> when its container was known to run, by the clock of its host.
+    """
+    found, lost = {}, sorted(since)
     try:
         ids = {c.node: c.id for c in engine.containers(name)} if lost else {}
         for node in lost:
             inspected = engine.inspect(ids[node]) if node in ids else None
-            found[node] = node_fate(inspected, since) or fates.get(node, "")
+            found[node] = node_fate(inspected, since[node]) or fates.get(node, "")
     except ClusterError:  # the engine is gone, too; for a remote engine assume that its host is
         if engine.where:
             return dict.fromkeys(lost, f"{engine.where} does not answer any more")
@@ -289,7 +315,7 @@ def _collect(
     links_then = links_after(prover, job, verified.standing if verified else None, alive)
     after = links_then.link_state
     links = sent_bytes(before, after) if after else {}
-    load = compare_readings(before.shown, after.shown) if after else None
+    load = compare_readings(before.shown, after.shown, hosts=prover.fleet.hosts) if after else None
     is_changing = bool(job.schedule or links_then.changed)
     ends = {end.place: end for end in staging.ended}
     summary = {

@@ -63,17 +63,20 @@ class HostLoad:
 def compare_readings(
     before: Mapping[str, Shown],
     after: Mapping[str, Shown],
-    timers_late_ms: float | None = None,
+    timers_late_ms: float | Mapping[str, float] | None = None,
+    hosts: Mapping[str, str] | None = None,
 ) -> HostLoad:
     """Return the host load between two snapshots of the nodes.
 
     Args:
         before: the first snapshot, by node name.
         after: the second; nodes that are not in both are ignored.
-        timers_late_ms: the mean lateness of a timer between the two; None if it was not measured.
+        timers_late_ms: the mean lateness of a timer between the two, by node, or only the largest; None if it was not
+            measured.
+        hosts: the host of each node, as messages name it (`Fleet.hosts`); None or empty if all nodes are on one.
     """
     both = {node: (before[node], after[node]) for node in after if node in before}
-    hosts = [_Host.between(was.host, now.host) for was, now in both.values()]
+    seen = {node: _Host.between(was.host, now.host) for node, (was, now) in both.items()}
     wires = {
         node: _Wire.between(was.lateness, now.lateness)
         for node, (was, now) in both.items()
@@ -84,20 +87,25 @@ def compare_readings(
         for node, (was, now) in both.items()
         if (seconds := _throttled_s(was.host, now.host)) is not None
     }
-    waited = [host.waiting_pct for host in hosts if host.waiting_pct is not None]
+    waited = [host.waiting_pct for host in seen.values() if host.waiting_pct is not None]
+    steal_pct = {node: host.steal_pct for node, host in seen.items()}
+    softirq_pct = {node: host.softirq_pct for node, host in seen.items()}
+    late_ms = _by_node(timers_late_ms)
     load = HostLoad(
-        steal_pct=max((host.steal_pct for host in hosts), default=None),
-        softirq_pct=max((host.softirq_pct for host in hosts), default=None),
-        idle_pct=min((host.idle_pct for host in hosts), default=None),
+        steal_pct=max(steal_pct.values(), default=None),
+        softirq_pct=max(softirq_pct.values(), default=None),
+        idle_pct=min((host.idle_pct for host in seen.values()), default=None),
         waiting_pct=max(waited, default=None),
-        timers_late_ms=timers_late_ms,
+        timers_late_ms=max(late_ms.values(), default=None),
         throttled_s={node: seconds for node, (seconds, _) in throttled.items()},
         throttled_pct={node: share_pct for node, (_, share_pct) in throttled.items()},
         late_pct={node: wire.late_pct for node, wire in wires.items()},
         worst_ms={node: wire.worst_ms for node, wire in wires.items()},
         dropped={node: wire.dropped for node, wire in wires.items()},
     )
-    return replace(load, limits=_limits(load))
+    return replace(
+        load, limits=_limits(load) + _limits_of_hosts(late_ms, steal_pct, softirq_pct, hosts or {})
+    )
 
 
 def overload_sentence(limits: Sequence[str]) -> str:
@@ -113,13 +121,45 @@ def _limits(load: HostLoad) -> list[str]:
             load.throttled_pct, THROTTLED_PCT, "a CPU limit took {value} % of the time of {nodes}"
         ),
     ]
-    if (load.timers_late_ms or 0) > TIMERS_LATE_MS:
-        said.append(f"timers were {load.timers_late_ms:.1f} ms late")
-    if (load.steal_pct or 0) > STEAL_PCT:
-        said.append(f"other machines took {load.steal_pct:.0f} % of the processors")
-    if (load.softirq_pct or 0) > SOFTIRQ_PCT:
-        said.append(f"packets alone kept a core busy {load.softirq_pct:.0f} % of the time")
     return [sentence for sentence in said if sentence]
+
+
+def _limits_of_hosts(
+    late_ms: Mapping[str, float],
+    steal_pct: Mapping[str, float],
+    softirq_pct: Mapping[str, float],
+    hosts: Mapping[str, str],
+) -> list[str]:
+    """Return the sentences on what all nodes of a host share; each value is by the node that read it."""
+    took = "other machines took {value:.0f} % of the processors"
+    kept = "packets alone kept a core busy {value:.0f} % of the time"
+    said = [
+        _of_hosts(late_ms, TIMERS_LATE_MS, "timers were {value:.1f} ms late", hosts),
+        _of_hosts(steal_pct, STEAL_PCT, took, hosts),
+        _of_hosts(softirq_pct, SOFTIRQ_PCT, kept, hosts),
+    ]
+    return [sentence for sentence in said if sentence]
+
+
+def _of_hosts(
+    values: Mapping[str, float], most: float, words: str, hosts: Mapping[str, str]
+) -> str:
+    """Return a sentence on the worst value beyond `most`, with the hosts that had one; '' if none had."""
+    beyond = {node: value for node, value in values.items() if value > most}
+    if not beyond:
+        return ""
+    named = list(dict.fromkeys(hosts[node] for node in beyond if node in hosts))
+    if len(named) > 1:
+        words = words.replace("{value", "up to {value")
+    where = f" on {', '.join(named)}" if named else ""
+    return words.format(value=max(beyond.values())) + where
+
+
+def _by_node(late_ms: float | Mapping[str, float] | None) -> Mapping[str, float]:
+    """Return values by node; a single value is that of no node in particular."""
+    if late_ms is None:
+        return {}
+    return late_ms if isinstance(late_ms, Mapping) else {"": late_ms}
 
 
 def _of_nodes(values: Mapping[str, float], most: float, words: str) -> str:

@@ -38,6 +38,12 @@ def far(make_cluster, host):
     return cluster
 
 
+def loop_bytes(cluster):
+    """Return what links carried while the last run trained, and that divided by what its collectives need."""
+    loop = json.loads((last_run(cluster, "") / "summary.json").read_text())["bytes"]["loop"]
+    return loop["carried"], loop["ratio"]
+
+
 def proof_of(cluster):
     """Return the contract of a quick proof in which no link is broken; on a busy host some may be undecided."""
     proof = json.loads(cluster.run("verify", "--quick", "--json", check=None).stdout)
@@ -197,6 +203,9 @@ def test_on_two_hosts_it_is_proved_trains_to_the_same_losses_and_leaves_nothing(
     near.run("launch", *TRAIN)
     near.run("down")
     assert losses(far) == losses(near) != []
+    carried, ratio = loop_bytes(far)
+    assert ratio == pytest.approx(1, abs=0.05)
+    assert carried == pytest.approx(loop_bytes(near)[0], rel=0.05)
     assert far.ssh("node2", "hostname").stdout == "node2\n"
     assert "GLOO_SOCKET_IFNAME=eth0" in far.ssh("node3", "env").stdout
     assert "node4 | " in far.run("logs", "--tail", "2").stdout
@@ -315,6 +324,40 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
         for host in hosts:
             host.exec("docker", "swarm", "leave", "--force")
             host.exec("docker", "network", "rm", "docker_gwbridge")
+
+
+def end_of(process):
+    """Return what a verb says that loses a host."""
+    _, said = process.communicate(timeout=300)
+    assert process.returncode != 0 and "host east" in said and "this is a bug" not in said, said
+    return said
+
+
+def test_a_host_that_falls_silent_in_any_phase_is_named_and_the_next_up_heals(
+    make_cluster, hosts, hosts_file
+):
+    west, east = hosts
+    cluster = make_cluster("silent")
+    up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
+    eventually(lambda: cluster.container("node2") in east.containers())
+    with east.cut_off():
+        end_of(up)
+        assert west.containers("--all") == []
+    cluster.run("up", "--hosts", hosts_file, "--nodes", "4")
+    assert node_hosts(cluster) == [("west", "running"), ("east", "running")] * 2
+    verify = cluster.start("verify")
+    eventually(lambda: "node.probe" in west.exec("ps", "ax"))
+    with east.cut_off():
+        said = end_of(verify)
+    assert "node2" in said and "node4" in said, said
+    east.exec("pkill", "-STOP", "dockerd")
+    down = cluster.start("down")
+    eventually(lambda: west.containers("--all") == [])
+    with east.cut_off():
+        end_of(down)
+    east.exec("pkill", "-CONT", "dockerd")
+    cluster.run("down")
+    assert all(is_empty(host) for host in hosts)
 
 
 def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cleaned(

@@ -121,8 +121,25 @@ def test_a_port_that_is_taken_is_a_slot_that_is_taken(orders):
     _, _, compose = orders()
     taken = (1, "node.bare: port 22001 on 127.0.0.1 is taken: Address already in use")
     compose._host, compose._is_finished = host_with(start=taken), False
-    with pytest.raises(SlotTaken, match="port 22001"):
+    with pytest.raises(SlotTaken, match="port 22001") as failed:
         compose.finish(SPEC)
+    assert "compose" not in failed.value.message and "'lab'" in failed.value.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "hint"),
+    [
+        ((1, "node.bare: runc create: no cgroups"), "runc create: no cgroups", "cluster.doctor"),
+        ((255, ""), "does not answer any more", "ssh root@west true"),
+    ],
+)
+def test_another_failure_is_told_in_words_for_a_host_without_docker(orders, answer, words, hint):
+    _, _, compose = orders()
+    compose._host, compose._is_finished = host_with(make=answer), False
+    with pytest.raises(ClusterError) as failed:
+        compose.finish(SPEC)
+    assert failed.value.message.startswith("'lab' could not be brought up: host west")
+    assert failed.value.message.endswith(words) and hint in failed.value.hint
 
 
 def test_a_disk_that_is_full_is_the_hosts_and_not_dockers(orders):

@@ -83,6 +83,46 @@ def test_timers_that_are_late_are_an_overload():
     assert compare_readings({}, {}).timers_late_ms is None
 
 
+HOSTS = {"node1": "host west", "node2": "host east", "node3": "host east"}
+
+
+def several(*, timers_late_ms=None, hosts=HOSTS, **cores):
+    """What is said of three nodes on two hosts; `cores` holds the seconds of the cores of some nodes."""
+    before = {node: reading() for node in HOSTS}
+    after = {node: reading(at_s=100.0, core=cores.get(node)) for node in HOSTS}
+    return compare_readings(before, after, timers_late_ms, hosts).limits
+
+
+def test_of_several_hosts_the_one_that_was_the_limit_is_named():
+    assert several(node1={"steal_s": 7.0}, node2={"steal_s": 4.0}) == [
+        "other machines took 7 % of the processors on host west"
+    ]
+    assert several(node2={"softirq_s": 90.0}, node3={"softirq_s": 95.0}) == [
+        "packets alone kept a core busy 95 % of the time on host east"
+    ]
+    assert several(timers_late_ms={"node1": 0.1, "node3": 1.26}) == [
+        "timers were 1.3 ms late on host east"
+    ]
+
+
+def test_of_several_that_were_the_limit_each_is_named():
+    assert several(node1={"steal_s": 7.0}, node3={"steal_s": 12.0}) == [
+        "other machines took up to 12 % of the processors on host west, host east"
+    ]
+
+
+def test_nodes_of_one_host_tell_the_same_of_it():
+    """What all nodes read of their machine is said once, of no host in particular."""
+    assert several(hosts=None, node1={"steal_s": 7.0}, node3={"steal_s": 12.0}) == [
+        "other machines took 12 % of the processors"
+    ]
+    assert several(timers_late_ms={"node1": 0.9, "node2": 1.26}, hosts={}) == [
+        "timers were 1.3 ms late"
+    ]
+    late = compare_readings({}, {}, {"node1": 0.9, "node2": 1.26})
+    assert late.timers_late_ms == 1.26
+
+
 def test_only_what_happened_between_the_readings_counts():
     """Of several late nodes, the worst is reported."""
     before = {name: reading(10.0, packets=900, late=800, dropped=5) for name in ("node1", "node2")}

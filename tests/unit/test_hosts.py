@@ -4,13 +4,16 @@ import io
 import subprocess
 import tarfile
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
+import docker.constants
 import jsonschema
 import pytest
 import yaml
 
-from cluster.base.errors import ClusterError, UsageError
+from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import IMAGE, ClusterSpec
 from cluster.engine.compose import compose_document
@@ -200,3 +203,28 @@ def test_a_host_of_another_architecture_is_refused_before_anything_is_built(far_
     assert sent == []
     far.architecture = lambda: "x86_64"
     assert connect.provide_image(far, IMAGE, print) and sent == ["built", "sent"]
+
+
+class OldEngine(BaseHTTPRequestHandler):
+    """A Docker engine of the year 2015."""
+
+    def do_GET(self):
+        body = b'{"ApiVersion": "1.21", "Version": "1.9.1"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_engine_that_is_too_old_is_told_with_the_version_that_is_needed():
+    with HTTPServer(("127.0.0.1", 0), OldEngine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tunnel = SimpleNamespace(engine_url=f"tcp://127.0.0.1:{server.server_port}")
+        with pytest.raises(PrerequisiteError, match="host box: .* is too old") as failed:
+            HostEngine(BOX, tunnel)
+        server.shutdown()
+    assert f"API {docker.constants.MINIMUM_DOCKER_API_VERSION} or newer" in failed.value.hint
+    assert "docker_socket" not in failed.value.hint and "\n" not in failed.value.message

@@ -69,7 +69,7 @@ def make_survey(monkeypatch):
         names = ["node2", "node3", "node4"]
         late_ms = {name: timers_late_ms.get(name, 0.1) for name in names}
         prober = SimpleNamespace(nodes=names, timers_late_ms=lambda: late_ms)
-        seen = Witness(None, prober, nodes.readings())
+        seen = Witness(SimpleNamespace(hosts={}), prober, nodes.readings())
         timetable = ProbeSchedule(frozenset(), frozenset(), frozenset(), 1.0)
         return measure._Survey(
             prober, seen, Expected(links), via, EFFORTS["quick"], timetable, lambda words: None
@@ -117,7 +117,7 @@ def test_programs_that_were_late_excuse_a_speed_and_no_ping_that_was_on_time(mak
     busy = {"node2": 2.0}  # ms
     survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, timers_late_ms=busy)
     assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)
-    assert survey.witness.most_late_ms == 2.0
+    assert survey.witness.most_late_ms == {"node2": 2.0, "node3": 0.1, "node4": 0.1}
     slow = replace(UNEVEN, delay_ms=THERE.delay_ms, rate=Rate(4.0, 90.0))
     found = survey.judged([THERE], survey.asked, {THERE.ends: slow})
     assert [(v.broken, v.undecided) for v in found] == [(("jitter",), ("rate",))]

@@ -7,155 +7,19 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from fake_hosts import HOSTS, NETWORK, SPEC, FakeHost, is_locked
 
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.compose import compose_document, compose_text, document_of
-from cluster.engine.container import Container
 from cluster.engine.resources import Limit, check_room, make_resource_request
-from cluster.hosts import connect, swarm
-from cluster.hosts.hosts_file import Host, Hosts
+from cluster.hosts import swarm
 from cluster.hosts.swarm_compose import SwarmCompose
 from cluster.hosts.swarm_engines import SwarmEngines
 from cluster.hosts.swarm_host import LABEL_SWARM, is_for
 from cluster.hosts.swarm_lock import swarm_lock
-from cluster.hosts.swarm_plan import IN, Member, Overlay, overlay_name
+from cluster.hosts.swarm_plan import Overlay
 from cluster.ssh.keys import ssh_config
-
-SPEC = ClusterSpec("lab", 4)
-HOSTS = Hosts(
-    (Host("west", "west", internal_ip="10.1.0.1"), Host("east", "east", internal_ip="10.1.0.2"))
-)
-NETWORK = overlay_name("lab")
-
-
-class FakeTunnel:
-    """A tunnel that only names its host."""
-
-    def __init__(self, host):
-        self.host = host
-
-    def dial(self, node, timeout_s):
-        return f"{node.name} by {self.host}"
-
-
-class FakeHost:
-    """The engine of one host, with the cluster's nodes that are placed on it."""
-
-    def __init__(self, name, nodes):
-        self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
-        self.where, self.start_it, self.kind = f"host {name}", "docker info", "Docker"
-        self.host = next(host for host in HOSTS.hosts if host.name == name)
-        self.done, self.failure, self.failures = [], None, 0
-        self.has_network, self.is_ours, self.answers = True, True, True
-        self.found = Overlay(0, False)
-        self.is_encrypted, self.is_busy = None, False
-
-    def containers(self, cluster=None):
-        if self.failure:
-            raise self.failure
-        return [container(node, self.host_name) for node in self.nodes]
-
-    def image_id(self, tag):
-        return f"of {self.host_name}"
-
-    def slots(self, *, beside):
-        return {len(self.host_name), 9} if self.host_name == "west" else {7}
-
-    def slot_of_network(self, name):
-        return 3 if self.host_name == "east" else None
-
-    def networks(self, name):
-        return [NETWORK] if self.has_network else []
-
-    def log_tail(self, container_id, lines):
-        return f"{container_id} on {self.host_name}"
-
-    def inspect(self, container_id):
-        return None
-
-    def set_limits(self, containers, limits):
-        self.done.append([one.node for one in containers])
-
-    def remove_containers(self, containers):
-        self.done.append([one.node for one in containers])
-        self.nodes = []
-
-    def proxy_commands(self, spec):
-        return dict.fromkeys((node.name for node in spec.nodes), f"ssh -W %h:%p {self.host_name}")
-
-    def room(self):
-        return (8, 2**33) if self.host_name == "west" else (2, 2**32)
-
-    def labelled_volumes(self, name):
-        return ["gradwire-lab_shared"]
-
-    def remove_volumes(self, name):
-        return self.labelled_volumes(name)
-
-    def release_network(self, name):
-        return []
-
-    def member(self, gone=()):
-        if self.failure:
-            self.failures -= 1
-            failure, self.failure = self.failure, self.failure if self.failures else None
-            raise failure
-        is_manager = self.host_name == "west"
-        addresses = {host.name: host.internal_ip for host in HOSTS.hosts}
-        ready = frozenset(
-            host
-            for host in ("west", "east")
-            if host == "west" or (self.answers and addresses[host] not in gone)
-        )
-        self.answers = True
-        overlays = (NETWORK,) if self.has_network else ()
-        state = IN if "left" not in self.done else "inactive"
-        ours = {"is_manager": True, "is_ours": self.is_ours, "ready": ready} if is_manager else {}
-        return Member(self.host_name, state, self.host_name, overlays=overlays, **ours)
-
-    def remove_overlay(self, name):
-        self.has_network = self.is_busy
-        return not self.is_busy
-
-    def overlay(self, name):
-        return self.found if self.has_network else None
-
-    def make_overlay(self, spec, *, encrypted):
-        self.is_encrypted = encrypted
-
-    def hold_network(self, spec):
-        self.done.append(f"holds, locked: {is_locked()}")
-
-    def leave_swarm(self):
-        self.done.append("left")
-
-    def forget_nodes(self, ids):
-        self.done.append(f"forgot {ids}")
-
-
-def is_locked():
-    """Return whether a command holds the swarm lock."""
-    try:
-        with swarm_lock(0.0):
-            return False
-    except ClusterError:
-        return True
-
-
-def container(node, host):
-    name = f"gradwire-lab-{node}"
-    return Container(
-        f"id of {node}",
-        "lab",
-        node,
-        4,
-        0,
-        *("running", "", "custom", f"of {host}", ""),
-        name,
-        is_connected=True,
-        host=host,
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -293,29 +157,6 @@ def test_each_host_gets_its_own_services_and_a_network_that_is_there():
     assert node4["mac_address"] == "02:67:77:00:00:04"
 
 
-def test_hosts_that_do_not_answer_are_named_or_gone_without(monkeypatch):
-    class FakeSwarmHost(FakeHost):
-        def __init__(self, host, tunnel):
-            super().__init__(host.name, [])
-
-    class Unreachable(FakeTunnel):
-        def __init__(self, host, *, waits):
-            super().__init__(host)
-
-        def wait(self):
-            if self.host.name == "east":
-                raise ClusterError("host east cannot be reached", "look")
-
-    monkeypatch.setattr(connect, "Tunnel", Unreachable)
-    monkeypatch.setattr(connect, "SwarmHost", FakeSwarmHost)
-    nodes = {"west": ["node1"], "east": ["node2", "node4"]}
-    with pytest.raises(ClusterError, match=r"\(it has node2, node4\)") as failed:
-        connect._connect_several("lab", HOSTS, nodes, partly=False)
-    assert "cluster.down --name lab --force" in failed.value.hint
-    found = connect._connect_several("lab", HOSTS, nodes, partly=True)
-    assert [one.host_name for one in found.engines] == ["west"] and found.lost == HOSTS.hosts[1:]
-
-
 def test_a_dial_leads_nowhere_else(both):
     stranger = Node("node9", 8, "10.77.0.19", "", "127.0.0.1", 22009)
     with pytest.raises(KeyError):
@@ -399,13 +240,13 @@ def test_a_lock_that_is_not_released_is_an_error():
 def test_a_manager_that_was_just_started_is_asked_again(west, east, monkeypatch):
     monkeypatch.setattr(swarm, "LOOK_INTERVAL_S", 0.0)
     west.answers = False
-    assert swarm.join_hosts([west, east]) is west
+    assert swarm.join_hosts([west, east], "lab") is west
     west.failure, west.failures = ClusterError("The swarm does not have a leader."), 2
-    assert swarm.join_hosts([west, east]) is west and west.failure is None
+    assert swarm.join_hosts([west, east], "lab") is west and west.failure is None
     monkeypatch.setattr(swarm, "SETTLE_S", 0.0)
     west.answers = False
     with pytest.raises(UsageError, match="host east is in another swarm"):
-        swarm.join_hosts([west, east])
+        swarm.join_hosts([west, east], "lab")
 
 
 def test_two_that_fail_are_both_named(both, west, east):

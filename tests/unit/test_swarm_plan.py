@@ -38,6 +38,11 @@ def theirs(*members):
         (theirs(MANAGER, WORKER), Joining("a", makes=False, joins=())),
         # A host that comes back after the others continued without it, or left.
         ([A, WORKER], Joining("a", makes=True, joins=("b",), leaves=("b",))),
+        # Its nodes are still there, on the cluster's own network.
+        (
+            [A, replace(WORKER, overlays=(NETWORK,))],
+            Joining("a", makes=True, joins=("b",), leaves=("b",)),
+        ),
         (
             [A, replace(WORKER, state="pending", node_id="")],
             Joining("a", makes=True, joins=("b",), leaves=("b",)),
@@ -49,7 +54,7 @@ def theirs(*members):
     ],
 )
 def test_hosts_become_one_swarm(members, plan):
-    assert plan_joining(members) == plan
+    assert plan_joining(members, NETWORK) == plan
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_hosts_become_one_swarm(members, plan):
 )
 def test_a_swarm_that_is_not_ours_to_change_is_named(members, words):
     with pytest.raises(UsageError, match=words):
-        plan_joining(members)
+        plan_joining(members, NETWORK)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ HOSTS = (
     Mutation(
         "a host that another cluster uses leaves its swarm",
         SWARM,
-        "and not member.overlays",
-        "",
+        "is_free = not set(member.overlays) - {network}",
+        "is_free = True",
         OF_SWARM + "test_a_swarm_that_is_not_ours_to_change_is_named",
     ),
     Mutation(
