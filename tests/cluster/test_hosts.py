@@ -343,7 +343,7 @@ def test_a_host_that_falls_silent_in_any_phase_is_named_and_the_next_up_heals(
     with east.cut_off():
         end_of(up)
         assert west.containers("--all") == []
-    cluster.run("up", "--hosts", hosts_file, "--nodes", "4")
+    cluster.run("up", "--hosts", hosts_file, "--nodes", "4", "--profile", "wan")
     assert node_hosts(cluster) == [("west", "running"), ("east", "running")] * 2
     verify = cluster.start("verify")
     eventually(lambda: "node.probe" in west.exec("ps", "ax"))
