@@ -297,7 +297,7 @@ def _refuse_launcher_flags(args: Sequence[str]) -> None:
     Raises:
         UsageError: names the flag, and what to say instead.
     """
-    for flag in (word.partition("=")[0] for word in args):
+    for flag in (word.partition("=")[0].replace("_", "-") for word in args):
         if flag in SET_BY_LAUNCHER:
             raise UsageError(
                 f"{flag} is for node.train without the launcher", SET_BY_LAUNCHER[flag]

@@ -12,7 +12,7 @@ define), `rewards` (of a task's own) and `rewarded` (an environment that has the
 """
 
 from node.ksim.config import DistributedRLConfig
-from node.ksim.distributed_ppo import DistributedPPOTask, DistributedRLTask
+from node.ksim.distributed_ppo import DistributedPPOTask
 from node.ksim.rewards import Reward, Transition
 
 # One class has the settings of both: the guide's tasks derive theirs from this name.
@@ -22,7 +22,6 @@ __all__ = [
     "DistributedPPOConfig",
     "DistributedPPOTask",
     "DistributedRLConfig",
-    "DistributedRLTask",
     "Reward",
     "Transition",
 ]

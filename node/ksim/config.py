@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, NamedTuple, Self, get_args, get_type_hints
+from typing import Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from node.base.options import KINDS, OptionError, Value, check_bounds, parse_value, unknown
 from node.tasks.ppo import DEFAULT_ENV, Ppo
@@ -79,6 +79,12 @@ class DistributedRLConfig:
                 raise unknown("setting", key, kinds)
             values[key] = parse_value(key, word, _kind(key, kinds[key]))
         return dataclasses.replace(self, **values)
+
+    def own_settings(self) -> dict[str, object]:
+        """Return the settings of a derived dataclass that are none of PPO's; they decide rewards, say."""
+        base = {field.name for field in dataclasses.fields(DistributedRLConfig)}
+        names = [f.name for f in dataclasses.fields(self) if f.name not in base]
+        return {name: getattr(self, name) for name in names}
 
     def sizes(self, task: type[Ppo]) -> Sizes:
         """Return the sizes of a rollout; what is not set is `task`'s."""
@@ -159,7 +165,7 @@ class DistributedRLConfig:
 
 def _kind(key: str, hint: Any) -> type[Any]:  # noqa: ANN401
     """Return the type of a setting's values; of `int | None`, that is int."""
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     kind = next((kind for kind in kinds if kind in KINDS), None)
     if kind is None:
         raise OptionError(f"{key}: a {hint} cannot be given by KEY=VALUE")

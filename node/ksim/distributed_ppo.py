@@ -37,30 +37,8 @@ REFUSED: Mapping[str, str] = {
 }
 
 
-class DistributedRLTask(Generic[Config]):
-    """A training on a group of ranks that includes this process, each with its share of the environments."""
-
-    _num_envs: int
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._ranks: RankEnv = read_rank_env(os.environ)
-
-    def shard_environments(self) -> range:
-        """Return the numbers of this rank's environments."""
-        share = self._num_envs // self._ranks.world_size
-        return range(self._ranks.rank * share, (self._ranks.rank + 1) * share)
-
-    def verify_distributed_setup(self) -> None:
-        """Print how environments are dealt out; that ranks have equal parameters is checked when they connect."""
-        if self._ranks.rank == 0:
-            print(f"Total environments: {self._num_envs}", flush=True)
-        own = self.shard_environments()
-        print(f"Device {self._ranks.rank}: environments {own[0]}-{own[-1]}", flush=True)
-
-
-class DistributedPPOTask(DistributedRLTask[Config]):
-    """PPO on a group of ranks that includes this process.
+class DistributedPPOTask(Generic[Config]):
+    """PPO on a group of ranks that includes this process, each with its share of the environments.
 
     A derived task may define `make_environment`, `get_rewards` and `_get_initial_model`.
 
@@ -79,7 +57,8 @@ class DistributedPPOTask(DistributedRLTask[Config]):
                 raise TypeError(f"{cls.__name__}.{name} would never be called: {instead}")
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        self.config = config
+        self._ranks: RankEnv = read_rank_env(os.environ)
         ppo = _ppo_of(self)
         config.check(self._ranks.world_size, ppo)
         flags = config.flags(ppo)
@@ -88,6 +67,18 @@ class DistributedPPOTask(DistributedRLTask[Config]):
         self._train_config: TrainConfig = parse_config(flags, learnt=ppo)
         options: dict[str, Any] = self._train_config.task_options
         self._ppo = ppo(**options)
+
+    def shard_environments(self) -> range:
+        """Return the numbers of this rank's environments."""
+        share = self._num_envs // self._ranks.world_size
+        return range(self._ranks.rank * share, (self._ranks.rank + 1) * share)
+
+    def verify_distributed_setup(self) -> None:
+        """Print how environments are dealt out; that ranks have equal parameters is checked when they connect."""
+        if self._ranks.rank == 0:
+            print(f"Total environments: {self._num_envs}", flush=True)
+        own = self.shard_environments()
+        print(f"Device {self._ranks.rank}: environments {own[0]}-{own[-1]}", flush=True)
 
     def make_environment(self) -> "gymnasium.Env":
         """Return a new environment (node/tasks/gymnasium_task.py says what it must be like): that of config.env."""
@@ -158,13 +149,19 @@ class _HookedPpo(Ppo):
     def make_environment(self) -> "gymnasium.Env":
         env = self.owner.make_environment()
         rewards = self.owner.get_rewards(env)
+        if rewards is None:
+            raise OptionError("get_rewards returns None: it must return a list, which may be empty")
         if not rewards:
             return env
         from node.ksim.rewarded import Rewarded
 
         return Rewarded(env, rewards)
 
-    def make_model(self) -> "nn.Module":
+    def fingerprint(self) -> bytes:
+        own = self.owner.config.own_settings()
+        return super().fingerprint() + repr(sorted(own.items())).encode()
+
+    def make_model(self) -> "ActorCritic":
         import torch
 
         from node.rl.policy import ActorCritic

@@ -153,8 +153,10 @@ class Episode(gymnasium.Wrapper):
 def _require_support(env: gymnasium.Env) -> None:
     """Raise OptionError if no policy here can see or act in this environment."""
     name = type(env.unwrapped).__name__
-    if not isinstance(env.action_space, Discrete | Box):
-        raise OptionError(f"{name}: actions are {env.action_space}, not Discrete or Box")
+    space = env.action_space
+    is_discrete = isinstance(space, Discrete) and space.start == 0
+    if not is_discrete and not (isinstance(space, Box) and space.dtype.kind == "f"):
+        raise OptionError(f"{name}: actions are {space}, not Discrete from 0, or a Box of floats")
     if not isinstance(env.observation_space, Box):
         raise OptionError(
             f"{name}: observations are {env.observation_space}, not Box: wrap it in"

@@ -117,7 +117,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
 }
 
-# Of an environment that has no preset: CleanRL's ppo.py has this learning rate, and the options' own defaults are its.
+# Of an environment that has no preset: the learning rate of CleanRL's ppo.py, and the options' own defaults.
 NO_PRESET = Preset(flags={"lr": 2.5e-4, **LINEAR})
 
 

@@ -4,18 +4,18 @@ For an environment of your own, derive a task and make the environment there (`-
 
     from dataclasses import dataclass
 
-    import gymnasium
-
     from node.tasks.ppo import Ppo
 
 
     @dataclass
     class Walk(Ppo):
         def make_environment(self):
+            import gymnasium  # here, so that a machine without it can check the options
+
             return gymnasium.wrappers.TimeLimit(MyWalker(), 500)
 
-Each call must return another environment, and one seed must always lead to the same episode: environments draw from
-`self.np_random` alone.
+Each call must return another environment, whose episodes end at some time. One seed must always lead to the same
+episode: environments draw from `self.np_random` alone.
 """
 
 from collections.abc import Mapping
@@ -61,11 +61,12 @@ class GymnasiumTask(AnyTask):
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """Return no defaults.
+        """Return the defaults of options; `env` is the name of a task that makes its own environment.
 
         Raises:
             OptionError: an environment is named, but the task makes its own.
         """
-        if "env" in settings and cls.has_own_environment():
+        own = cls.has_own_environment()
+        if own and "env" in settings:
             raise OptionError(f"env={settings['env']}: {cls.__name__} makes its own environment")
-        return {}
+        return {**super().option_defaults(settings), **({"env": cls.__name__} if own else {})}

@@ -88,8 +88,8 @@ class Ppo(GymnasiumTask, Task):
         Raises:
             OptionError: there is no environment of that name, or the task makes its own.
         """
-        super().option_defaults(settings)
-        return cls._preset(settings.get("env", DEFAULT_ENV)).options
+        preset = cls._preset(settings.get("env", DEFAULT_ENV))
+        return {**super().option_defaults(settings), **preset.options}
 
     @classmethod
     def _preset(cls, env: str) -> Preset:

@@ -174,7 +174,6 @@ def parse_config(
         SystemExit: 0, after `--help`.
     """
     parser = make_parser()
-    argv = [_dashed(word) for word in argv]
     args, rest = parser.parse_known_args(argv)
     given = args
     if rest:
@@ -243,12 +242,6 @@ def parse_config(
     if wants.replaces_gradient:
         _check_plain_sgd(config)
     return config
-
-
-def _dashed(word: str) -> str:
-    """Return a flag with dashes in its name: as torchrun, we take --master_addr for --master-addr."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if name.startswith("--") else word
 
 
 def _or(value: float | None, default: float) -> float:

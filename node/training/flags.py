@@ -156,9 +156,11 @@ def make_parser() -> argparse.ArgumentParser:
     where = "where to run, by hand (default: torchrun's environment)"
     add = parser.add_argument_group(where).add_argument
     add("--nnodes", type=int, help="number of nodes, one rank each")
-    add("--node-rank", type=int, help="rank of this node, from 0")
-    add("--master-addr", help="name or address of node 0")
-    add("--master-port", type=int, help=f"free port on node 0 (default {RENDEZVOUS_PORT})")
+    # With underscores, too, as torchrun has them.
+    add("--node-rank", "--node_rank", type=int, help="rank of this node, from 0")
+    add("--master-addr", "--master_addr", help="name or address of node 0")
+    port = f"free port on node 0 (default {RENDEZVOUS_PORT})"
+    add("--master-port", "--master_port", type=int, help=port)
     add = parser.add_argument_group("output").add_argument
     add("--run-dir", type=Path, help=f"folder for metrics and {MODEL} (default ${RUN_DIR})")
     add("--dry-run", action="store_true", help="print the resolved configuration as JSON and exit")

@@ -1,6 +1,7 @@
 """Distributed PPO with ksim's names: the constraints of ksim's guide, in its words, are checked before any start."""
 
 from dataclasses import dataclass
+from typing import Optional
 
 import pytest
 
@@ -117,6 +118,7 @@ class Mine(DistributedPPOConfig):
     my_param: float = 1.0
     name: str | None = None
     many: list[int] | None = None
+    maybe: Optional[int] = None  # noqa: UP045 - users write it
 
 
 class MyTask(DistributedPPOTask[Mine]):
@@ -134,8 +136,10 @@ def test_a_task_and_its_settings_are_derived_as_in_the_guide(devices):
 
 
 def test_a_command_line_sets_what_it_names():
-    config = Mine(batch_size=6).with_words(["num_envs=32", "batch_size=16", "my_param=3", "name=x"])
-    assert config == Mine(num_envs=32, batch_size=16, my_param=3.0, name="x")
+    words = ["num_envs=32", "batch_size=16", "my_param=3", "name=x", "maybe=4"]
+    config = Mine(batch_size=6).with_words(words)
+    assert config == Mine(num_envs=32, batch_size=16, my_param=3.0, name="x", maybe=4)
+    assert config.own_settings() == {"my_param": 3.0, "name": "x", "many": None, "maybe": 4}
 
 
 @pytest.mark.parametrize(
@@ -170,5 +174,6 @@ def test_an_environment_of_ones_own_has_no_preset(devices):
     devices(0, 3)
     flags = OwnWorld(DistributedPPOConfig())._train_config
     assert (flags.lr, flags.task_options["num_steps"]) == (2.5e-4, 128)
+    assert flags.task_options["env"] == "OwnWorld"
     with pytest.raises(ValueError, match="env=Acrobot-v1: OwnWorld makes its own environment"):
         OwnWorld(DistributedPPOConfig(env="Acrobot-v1"))

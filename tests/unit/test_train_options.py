@@ -26,9 +26,18 @@ MAPF = "--task mapf --nnodes 3 --node-rank 0 --master-addr a"
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "29501"}
 
 
-def test_flags_may_have_underscores_as_torchruns():
-    dashed = parse_config(["--batch-size", "8", "--task-set=test_pictures=9"], {})
-    assert parse_config(["--batch_size", "8", "--task_set=test_pictures=9"], {}) == dashed
+def test_where_to_run_may_be_said_with_torchruns_underscores():
+    dashed = "--nnodes 2 --node-rank 1 --master-addr a --master-port 2222"
+    underscored = dashed.replace("-rank", "_rank").replace("r-", "r_")
+    assert parse_config(underscored.split(), {}) == parse_config(dashed.split(), {})
+
+
+def test_impala_keeps_the_defaults_of_its_broadcast():
+    """Those of `pull_every`, without which a chain is refused."""
+    config = parse_config(
+        [*MAPF.replace("mapf", "impala").split(), "--task-set", "broadcast=chain"]
+    )
+    assert config.task_options["pull_every"] == 0
 
 
 def node_train(*flags):
