@@ -26,14 +26,44 @@ UNLESS_AFTER = {
     "pass": re.compile(
         "all|backward|band|first|forward|high|last|low|max|min|multi|num|one|per|single|two"
     ),
-    "key": re.compile(
-        "|by|cache|column|dict|feature|field|foreign|group|image|index|input|join|label|last|lookup|max|metric|min|num"
-        "|order|output|partition|primary|public|sort|state|target|text"
-    ),
 }
-BEFORE_KEYS = {"api", "access", "secret", "private", "auth", "encryption"}
+# Words before `key` that make it a secret; most keys are names of columns, dictionaries or random numbers.
+BEFORE_KEYS = {
+    *(
+        "access",
+        "account",
+        "api",
+        "auth",
+        "client",
+        "encryption",
+        "license",
+        "master",
+        "private",
+        "secret",
+        "service",
+    ),
+    *("session", "shared", "signing", "ssh", "storage"),
+    *(
+        "anthropic",
+        "aws",
+        "azure",
+        "cohere",
+        "comet",
+        "gcp",
+        "github",
+        "gitlab",
+        "google",
+        "groq",
+        "hf",
+        "huggingface",
+    ),
+    *("mistral", "mlflow", "neptune", "openai", "openrouter", "replicate", "together", "wandb"),
+}
+FILE = re.compile(r"[\w./-]*\.(bin|idx|json|jsonl|model|np[yz]|parquet|pt|txt)", re.IGNORECASE)
 COUNT = re.compile(r"\d[\d_.,]*(e\d+)?[kmbgt]?", re.IGNORECASE)
-SWITCH = re.compile("--?(allow|ask|disable|enable|has|no|require|skip|use|with|without)[-_]")
+SWITCH = re.compile(
+    "--?(allow|ask|disable|enable|has|log|no|print|require|return|save|show|skip|use|with|without)[-_]"
+)
 IN_URL = re.compile(r"(?<=://)([^\s/:@?#]*):[^\s/?#]+@")
 # A user without a password, which may be a token; with ssh it is only a name.
 USER_IN_URL = re.compile(r"(?<!ssh://)(?<!sftp://)(?<=://)[^\s/:@?#<]+(?=:?@)")
@@ -119,9 +149,10 @@ def _is_secret(name: str, value: str = "") -> bool:
     """Return whether the value of a flag, variable or key is a secret, judged by its name."""
     parts = [part.lower() for part in PART.findall(name)]
     before, last = ["", "", *parts][-2:]
-    if last == "keys":
+    if last in ("key", "keys"):
         return before in BEFORE_KEYS
-    if last == "tokens" and COUNT.fullmatch(value.strip()):
+    is_plain = COUNT.fullmatch(value.strip()) or FILE.fullmatch(value.strip())
+    if last in ("tokens", "pass") and is_plain:
         return False
     if last in UNLESS_AFTER:
         return UNLESS_AFTER[last].fullmatch(before) is None

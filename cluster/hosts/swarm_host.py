@@ -15,6 +15,7 @@ from cluster.hosts.swarm_plan import IN, INGRESS, MARK, OUT, Member, Overlay, ov
 from protocol.labels import LABEL_CLUSTER
 
 SWARM_PORT = 2377
+READY = "ready"  # as the engine calls a node of the swarm that it hears
 LABEL_SWARM = "gradwire.swarm"
 """Label of a swarm that we created; of MARK and of a docker_gwbridge of ours, with the manager's address as value."""
 LABEL_HOLDER = "gradwire.holder"
@@ -42,13 +43,15 @@ class SwarmHost(HostEngine):
         bridges = [n for n in networks if n["Name"] == BRIDGE]
         is_manager = state == IN and bool(swarm.get("ControlAvailable"))
         labels = (swarm.get("Cluster") or {}).get("Spec", {}).get("Labels") or {}
+        nodes = self._nodes(gone) if is_manager else {}
         return Member(
             self.host_name,
             state,
             swarm.get("NodeID") or "",
             is_manager,
             is_manager and LABEL_SWARM in labels,
-            frozenset(self._ready_nodes(gone)) if is_manager else frozenset(),
+            frozenset(node_id for node_id, state in nodes.items() if state == READY),
+            frozenset(nodes),
             tuple(name for name in overlays if name != INGRESS),
             any(is_for(mark, swarm) for mark in [*bridges, *self._marks()]),
         )
@@ -226,11 +229,12 @@ class SwarmHost(HostEngine):
             found = self._api.volumes(filters={"label": [LABEL_SWARM]})["Volumes"] or ()
         return [volume for volume in found if volume["Name"] == MARK]
 
-    def _ready_nodes(self, gone: Collection[str]) -> list[str]:
+    def _nodes(self, gone: Collection[str]) -> dict[str, str]:
+        """Return the state of each node of the swarm by its id, without those at the `gone` addresses."""
         with self.errors():
             nodes: Sequence[Mapping[str, Mapping[str, str]]] = self._api.nodes()
-        ready = [node for node in nodes if node["Status"]["State"] == "ready"]
-        return [str(node["ID"]) for node in ready if node["Status"].get("Addr") not in gone]
+        here = [node for node in nodes if node["Status"].get("Addr") not in gone]
+        return {str(node["ID"]): node["Status"]["State"] for node in here}
 
 
 def is_for(mark: Mapping[str, Any], swarm: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ class Member:
         is_manager: whether it can change the swarm.
         is_ours: whether we created the swarm; known to managers only.
         ready: the ids of the swarm's ready nodes; known to managers only.
+        listed: the ids of all of its nodes; likewise.
         overlays: the swarm's networks without `INGRESS`; a manager sees all of them, a worker those in use there.
         has_our_mark: whether we made this host join the swarm that it is in, or tried to.
     """
@@ -38,6 +39,7 @@ class Member:
     is_manager: bool = False
     is_ours: bool = False
     ready: frozenset[str] = frozenset()
+    listed: frozenset[str] = frozenset()
     overlays: tuple[str, ...] = ()
     has_our_mark: bool = False
 
@@ -166,9 +168,9 @@ def stranded(members: Sequence[Member]) -> list[str]:
 def _is_stale(member: Member, members: Sequence[Member], network: str) -> bool:
     """Return whether a host is left over in a swarm of ours whose manager is gone, or does not know the host.
 
-    It is not if networks of other clusters are in use there.
+    It is not if networks of other clusters are in use there, nor if its manager knows it but does not hear it now.
     """
-    known = set().union(*(other.ready for other in members))
+    known = set().union(*(other.ready | other.listed for other in members))
     is_lost = member.state not in (IN, OUT) or (member.state == IN and member.node_id not in known)
     is_free = not set(member.overlays) - {network}
     return is_lost and member.has_our_mark and not member.is_manager and is_free

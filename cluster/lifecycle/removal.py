@@ -60,20 +60,31 @@ def remove_until_quiet(engine: Engine, name: str) -> list[str]:
     """
     removed: list[str] = []
     quiet, trouble = 0, ClusterError(f"new parts of cluster {name!r} keep appearing")
-    failed_first = math.inf
+    failed_first, left = math.inf, math.inf
     for _ in range(LOOKS):
         try:
             news = _remove_all(engine, name)
             removed, quiet, failed_first = removed + news, 0 if news else quiet + 1, math.inf
         except ClusterError as error:  # e.g. a network that just got a container: removed next time
             quiet, trouble = 0, error
-            failed_first = min(failed_first, time.monotonic())
+            before, left = left, _count_left(engine, name)
+            failed_first = (
+                time.monotonic() if left < before else min(failed_first, time.monotonic())
+            )
             if has_ended(engine) or time.monotonic() - failed_first >= MOST_TROUBLE_S:
                 raise
         if quiet == QUIET_LOOKS:
             return removed
         time.sleep(LOOK_INTERVAL_S)
     raise trouble
+
+
+def _count_left(engine: Engine, name: str) -> float:
+    """Return how many containers are left; infinity if the engine does not say."""
+    try:
+        return len(engine.containers(name))
+    except ClusterError:
+        return math.inf
 
 
 def _remove_all(engine: Engine, name: str) -> list[str]:

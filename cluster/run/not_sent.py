@@ -26,8 +26,8 @@ NOT_NEEDED = {
 SECRETS = (
     r"\.ssh|\.gnupg|\.password-store|id_(?:rsa|dsa|ecdsa|ed25519)(?:[-_.].*)?|.*\.(?:ppk|p12|pfx)",
     r"\.aws|\.azure|\.config/gcloud|application_default_credentials\.json|\.kube|\.docker/(?:config\.json|contexts)",
-    r"\.env|\.env\..*|\.envrc|[._]netrc|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
-    r"\.npmrc|\.pypirc|\.?huggingface/(?:token|stored_tokens)|\.kaggle|kaggle\.json",
+    r"\.env(?:[-_.~].*)?|\.envrc|[._]netrc.*|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
+    r"\.npmrc|\.pypirc|(?:\.cache/|\.)huggingface/(?:token|stored_tokens)|\.kaggle|kaggle\.json",
     r"\.\w+_history",
 )
 SECRET = re.compile(f"(?:^|/)({'|'.join(SECRETS)})(?:/|$)".replace(".*", "[^/]*"), re.IGNORECASE)

@@ -62,7 +62,8 @@ def refuse_busy(fleet: Fleet) -> None:
         raise _in_use({node: f"busy with run {name}" for node, name in names.items()} | unknown)
     if unknown:
         message = "nodes cannot tell that no run uses them"
-        raise NodeError(message, unknown, "python -m cluster.doctor")
+        hint = "python -m cluster.doctor; or repair them all the same: python -m cluster.up --force"
+        raise NodeError(message, unknown, hint)
 
 
 def _in_use(refusals: Mapping[str, str]) -> NodeError:

@@ -28,7 +28,7 @@ SILENCE_S = 15.0
 SAY_AFTER_S = 5.0
 # What a line carries that is certainly alive, even a slow one to another host: on average over minutes, for all nodes
 # that share it. Without it, a node could go on for weeks until it has sent the most that is fetched.
-LEAST_BYTES_S, PACE_WINDOW_S = 100_000, 300.0
+LEAST_BYTES_S, PACE_WINDOW_S = 20_000, 300.0
 # Writes a folder to standard output as a tar archive, if it exists.
 SEND = (
     "sh",

@@ -69,6 +69,11 @@ class Questions:
             said = {node: self._said.pop(node) for node in nodes & self._said.keys()}
         return _read_states(places, said)
 
+    def forget(self) -> None:
+        """Forget late answers: they are from an earlier silence."""
+        with self._news:
+            self._said.clear()
+
     def _start(self, nodes: set[str]) -> set[str]:
         """Ask the nodes that do not owe an answer, and return them."""
         with self._news:
@@ -152,7 +157,7 @@ class StallWatch:
         """Return the running ranks that are stopped, for which the others wait in vain, with words for how."""
         # Asked anew: an answer that the watching thread awaits may be from before.
         questions = Questions(self._fleet, self._run)
-        states = questions.ask(set(self._running), ASK_PATIENCE_S, lambda: None)
+        states = questions.ask(set(self._running), PATIENCE_S, lambda: None)
         return {
             place: SUSPECT_STATES[state.state]
             for place, state in states.items()
@@ -179,6 +184,7 @@ class StallWatch:
             self._look()
             if self._idle_s < self._interval_s:
                 before, asked_at, words_at = {}, 0.0, FIRST_WORDS_S
+                self._questions.forget()
             elif self._idle_s >= asked_at + self._interval_s:
                 asked_at = self._idle_s
                 states = self._ask()

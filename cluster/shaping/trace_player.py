@@ -184,7 +184,7 @@ class TracePlayer:
     def _hear_the_ends_of(self, processes: Mapping[str, RemoteProcess]) -> list[Result]:
         """Return how these processes end; close those that have not ended in time."""
         ends: dict[str, NodeError | Result] = {}
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S  # renewed by each end
         while silent := processes.keys() - ends.keys():
             try:
                 node, said = self._said.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -194,6 +194,7 @@ class TracePlayer:
                 raise self._silent(silent) from error
             if isinstance(said, NodeError | Result):
                 ends[node] = said
+                deadline = time.monotonic() + ANSWER_TIMEOUT_S
             else:
                 self._keep(node, said)
         for end in ends.values():
@@ -246,14 +247,15 @@ class TracePlayer:
 
     def _hear_from(self, nodes: Collection[str], kind: type[Answer]) -> None:
         waiting = set(nodes)
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S  # renewed by each node that has answered
         while waiting:
             try:
                 node, said = self._hear(max(0.0, deadline - time.monotonic()))
             except queue.Empty as error:
                 raise self._silent(waiting) from error
-            if isinstance(said, kind):
+            if isinstance(said, kind) and node in waiting:
                 waiting.discard(node)
+                deadline = time.monotonic() + ANSWER_TIMEOUT_S
 
     def _hear(self, timeout_s: float | None) -> tuple[str, Answer]:
         """Return the next answer of any node.

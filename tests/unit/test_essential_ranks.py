@@ -335,7 +335,7 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
         return make_link_state({}, {}, {"node1": {"node3": LinkCounters(5 * 10**6, 0, 0, 0, 0)}})
 
     monkeypatch.setattr(verification, "read_link_state", read)
-    fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES])
+    fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES], hosts={})
     state = make_link_state({}, {}, {})
     job = SimpleNamespace(spec=ClusterSpec(), link_state=state, places=PLACES, schedule=())
     prover = SimpleNamespace(fleet=fleet)

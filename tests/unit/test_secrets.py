@@ -85,6 +85,8 @@ ORDINARY = [
     "--key-file /run/key --token-file=/run/token --password-file p",
     "--low-pass 30 --one-pass --passes 2 --bypass",
     "--use-auth-token --epochs 2",
+    "--prompt-key q --reward-fn-key r data.prompt_key=p --loss-key=l --rng-key 42 --observation-key o",
+    "--tokens data.bin --train-pass 3 --show-password --epochs 2",
     "--no-password -v",
     "--token -- train.py",
     "--address tcp://{master_addr}:{master_port}",

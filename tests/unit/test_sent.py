@@ -67,6 +67,9 @@ SECRET_FILES = [
     "ID_ECDSA_SK.bak",
     "id_rsa_work",
     ".bash_history",
+    ".env~",
+    ".env-prod",
+    ".netrc.bak",
     ".python_history",
 ]
 ORDINARY_FILES = [
@@ -82,6 +85,7 @@ ORDINARY_FILES = [
     "my.ssh",
     "docker/config.json",
     "token",
+    "src/huggingface/token/model.py",
     "history",
     "ca.pem",
     "talk.key",

@@ -67,6 +67,14 @@ def test_hosts_become_one_swarm(members, plan):
         ),
         ([*theirs(MANAGER), replace(C, state=IN, node_id="c")], "host c is in another swarm"),
         ([*theirs(MANAGER), C], "host c is not in the swarm of host a, which is not ours"),
+        # It is only late, as a worker of a busy host: its nodes may be in use.
+        (
+            [
+                replace(MANAGER, ready=frozenset({"a"}), listed=IDS),
+                replace(WORKER, overlays=(NETWORK,)),
+            ],
+            "host b is in another swarm than host a, or lost to it",
+        ),
         # It has a network of another cluster, so we may not move it.
         ([A, replace(WORKER, overlays=("x_data",))], "host b is in a swarm that none"),
     ],

@@ -72,7 +72,7 @@ class FakeFleet(Fleet):
     channel = Channel
 
     def __init__(self, answers):
-        self.nodes, self.lost = SPEC.nodes, {}
+        self.nodes, self.lost, self.hosts = SPEC.nodes, {}, {}
         self._answers = answers
 
     def run(self, argv, *, nodes=None, check=True, stdin=None, patience_s=0.0):

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from unittest.mock import patch
@@ -128,6 +129,8 @@ def experiment(place, data):
 
 def sweep(place, data):
     (place.work / "sweep.yml").write_bytes(data)
+    (place.work / "examples").mkdir(exist_ok=True)
+    shutil.copy(EXAMPLES / "lan.yml", place.work / "examples")  # a sweep names it
     _verb(place, cluster.sweep.main, ["sweep.yml", "--dry-run"])
 
 

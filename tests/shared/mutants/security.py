@@ -58,7 +58,7 @@ SECURITY = (
     Mutation(
         "a program's .env is sent",
         "cluster/run/not_sent.py",
-        r"\.env|\.env\..*|\.envrc|[._]netrc",
+        r"\.env(?:[-_.~].*)?|\.envrc|[._]netrc",
         "[._]netrc",
         "tests/unit/test_sent.py::test_keys_and_passwords_of_a_folder_are_not_sent",
     ),
