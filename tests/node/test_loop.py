@@ -54,6 +54,7 @@ TESTED_ELSEWHERE = {
     "--checkpoint-every",  # test_checkpoint
     "--resume",  # test_checkpoint
     "--threads",
+    *("--node_rank", "--master_addr", "--master_port"),  # tests/unit/test_train_options.py
     "--nnodes",
     "--node-rank",
     "--master-addr",
