@@ -29,9 +29,8 @@ from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 from protocol.places import KEYS_FOLDER
 from protocol.reader import FormatError, document, parse
 
-LONGEST_TRANSFER_S = (
-    7200.0  # of an image: twice what its sender allows (cluster/hosts/ship_image.py)
-)
+# Of an image: twice what its sender allows (cluster/hosts/ship_image.py).
+LONGEST_TRANSFER_S = 7200.0
 LOCALHOST = "127.0.0.1\tlocalhost\n"
 SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
 STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited

@@ -142,10 +142,6 @@ class _HookedPpo(Ppo):
     def has_own_environment(cls) -> bool:
         return type(cls.owner).make_environment is not DistributedPPOTask.make_environment
 
-    @property
-    def environment_name(self) -> str:
-        return type(self.owner).__name__ if self.has_own_environment() else self.env
-
     def make_environment(self) -> "gymnasium.Env":
         env = self.owner.make_environment()
         rewards = self.owner.get_rewards(env)
@@ -176,5 +172,5 @@ class _HookedPpo(Ppo):
 
 
 def _ppo_of(owner: DistributedPPOTask[Any]) -> type[Ppo]:
-    """Return a class of its own, because options have their defaults before there is a task."""
+    """Return a class of its own, named as the owner's, because options have their defaults before there is a task."""
     return type(type(owner).__name__, (_HookedPpo,), {"owner": owner})

@@ -182,11 +182,12 @@ def parse_config(
     ranks = _by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ)
     task = learnt or _class(args, task_class, args.task)
     task_options = _task_options(args, task)
-    if task is not None:
-        parser.set_defaults(**task(**task_options).flag_defaults(ranks.world_size))
+    made = task(**task_options) if task else None
+    if made is not None:
+        parser.set_defaults(**made.flag_defaults(ranks.world_size))
         args = parser.parse_args(argv)
-        _check_settled(args, parser, task)
-        task(**task_options).check_batch(args.batch_size)
+        _check_settled(args, parser, type(made))
+        made.check_batch(args.batch_size)
     strategy = _strategy(args, task)
     wants = strategy or Strategy
     args.optimizer = args.optimizer or ("sgd" if wants.replaces_gradient else "adamw")
@@ -233,7 +234,7 @@ def parse_config(
         slowest_mbyte_s=parse_environ(environ, SLOWEST_MBYTE_S, 0.0) or None,
         ranks=ranks,
         essential_ranks=task.essential_ranks if task else None,
-        needed_packages=dict(task(**task_options).needed_packages) if task else {},
+        needed_packages=dict(made.needed_packages) if made else {},
         dry_run=args.dry_run,
     )
     _check(config, given)
