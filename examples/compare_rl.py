@@ -1,17 +1,14 @@
 """Studies of reinforcement learning over slow links: one command and one table per study.
 
-    python examples/compare_rl.py ppo            # cart-pole over mobile, by strategy: six hours, most of them ddp's
     python examples/compare_rl.py staleness      # how old weights are, and should be: twenty minutes
     python examples/compare_rl.py corrections    # what helps against old experience: an hour and a half
     python examples/compare_rl.py broadcast      # a star, a chain and a tree of nine nodes: ten minutes
     python examples/compare_rl.py deltas         # how many weights change, by learning rate: five minutes
     python examples/compare_rl.py comm           # what agents that lose messages solve: two hours
     python examples/compare_rl.py seeds          # cart-pole and pendulum over wan, five seeds each: half an hour
-    python examples/compare_rl.py ppo --quick    # --quick of any: two nodes, a few steps, a minute
+    python examples/compare_rl.py seeds --quick  # --quick of any: two nodes, a few steps, a minute
 
-ppo: the return of 100 test episodes, seconds and bytes, by strategy; and when a return was reached (--target; the bytes
-until then are payload, without headers). All tests are made after the last step (--eval after): they count only in
-`wall_s`.
+PPO by strategy is a sweep: examples/sweeps/ppo.yml.
 
 staleness: predicted ÷ measured age of actors' weights, over three profiles and with three pull intervals; `worst` is
 the ratio of the actor farthest from 1. Uses --task mapf, whose weights (some 0.4 MB) take time on links, and whose
@@ -70,7 +67,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURES = [
-    *("return_at_end", "best_return", "reached_s", "reached_mbyte", "loop_s", "wall_s"),
+    *("return_at_end", "best_return", "loop_s", "wall_s"),
     *("carried_mbyte", "env_steps", "rejected_share", "kept_over_all_steps"),
     *("predicted_age_s", "measured_age_s", "ratio", "worst"),
     *("broadcast_s", "bound_s", "broadcast_ratio", "timed", "changed"),
@@ -147,8 +144,7 @@ def run_over(profile: str, args: argparse.Namespace, console: Console, found: Fo
                 cluster, asked, args.out, f"{args.study}-{case.name}", verify=not args.no_verify
             )
             points = curve(case.label, steps_of(folder))
-            target = getattr(args, "target", math.inf)
-            found.rows.append(make_row(case.label, summary, points, target))
+            found.rows.append(make_row(case.label, summary, points))
             found.points += [{"study": args.study} | point for point in points]
             write(args.out, args.study, found)
 
@@ -170,19 +166,16 @@ def curve(label: Row, steps: Sequence[Row]) -> list[Row]:
     return points
 
 
-def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row], target: float) -> Row:
+def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row]) -> Row:
     """Return the row of one run; `points` are its `curve`."""
     carried_bytes = training_bytes(summary)
     is_done = summary["status"] == "done"
-    first = next((point for point in points if point["return"] >= target), None)
     seconds: Mapping[str, float] = next(iter(summary["seconds"].values()), {})
     return {
         **label,
         "status": summary["status"],
         "return_at_end": points[-1]["return"] if points and is_done else None,
         "best_return": max((point["return"] for point in points), default=None),
-        "reached_s": first and first["seconds"],
-        "reached_mbyte": first and first["bytes"] and round(first["bytes"] / 1e6, 2),
         "loop_s": round(loop_s(seconds), 1) if seconds else None,
         "wall_s": round(summary["wall_s"], 1),
         "carried_mbyte": carried_bytes and round(carried_bytes / 1e6, 2),
@@ -250,34 +243,19 @@ def table_lines(study: Study, rows: Sequence[Row]) -> list[Row]:
         lines += [
             dict(zip(names, key, strict=True)) | average(group) for key, group in groups.items()
         ]
-    lines = beside_ddp(lines)
     return [{name: line.get(name, "all") for name in study.columns} for line in lines]
 
 
 def average(group: Sequence[Row]) -> Row:
     """Average runs that differ in their seeds, over those that are done."""
     done = [row for row in group if row["status"] == "done"]
-    reached = sum(row["reached_s"] is not None for row in done)
     return {name: mean(row.get(name) for row in done) for name in FIGURES} | {
         "worst": worst(row.get("worst") for row in done),
         "ratios": "; ".join(row["ratios"] for row in done if "ratios" in row),
         "returns": " ".join(cell(row["return_at_end"]) for row in group),
-        "reached": f"{reached}/{len(group)}",
         "runs": f"{len(done)}/{len(group)}",
         "status": "done" if len(done) == len(group) else "failed",
     }
-
-
-def beside_ddp(lines: Sequence[Row]) -> list[Row]:
-    """Add the ratio of each line's bytes to those of ddp over the same links, if there are any."""
-    ddp = {
-        line["profile"]: line["carried_mbyte"] for line in lines if line.get("strategy") == "ddp"
-    }
-    ratios = []
-    for line in lines:
-        own, of_ddp = line["carried_mbyte"], ddp.get(line["profile"])
-        ratios.append(round(own / of_ddp, 4) if own and of_ddp else None)
-    return [line | {"bytes_over_ddp": one} for line, one in zip(lines, ratios, strict=True)]
 
 
 def write(out: Path, name: str, found: Found) -> None:

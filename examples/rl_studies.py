@@ -12,21 +12,12 @@ from kept_runs import Row
 from cluster.base.paths import PROJECT_DIR
 from node.transport import BROADCASTS, ENCODINGS
 
-STRATEGIES = {
-    "ddp": "--strategy ddp",
-    "fedavg-4": "--strategy fedavg --set H=4",
-    "fedavg-16": "--strategy fedavg --set H=16",
-    "diloco-20": "--strategy diloco --set H=20",
-    "gossip": "--strategy gossip --set graph=ring",
-}
 # Minibatches between two averages: for cart-pole a rollout, for pendulum one pass over it.
 ENVIRONMENTS = {"CartPole-v1": 20, "Pendulum-v1": 68}
 # Shares of the agents' messages that are dropped in the tests of `comm`.
 COMM_LOSSES = [0, 0.25, 0.5, 0.75, 1]
 FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "strategies": {"nargs": "+", "choices": STRATEGIES, "metavar": "STRATEGY"},
     "envs": {"nargs": "+", "choices": ENVIRONMENTS, "metavar": "ENV"},
-    "target": {"type": float, "help": "return to be reached (default %(default)s)"},
     "pull_every": {
         "nargs": "+",
         "type": int,
@@ -119,15 +110,6 @@ class Study:
     quick: Mapping[str, Any]
     lines: Sequence[Sequence[str]]
     columns: Sequence[str]
-
-
-def ppo_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Yield every strategy, first all of them with the first seed."""
-    for seed in args.seeds:
-        for name in args.strategies:
-            own = [*STRATEGIES[name].split(), "--eval", "after", "--seed", str(seed)]
-            label = {"profile": profile, "strategy": name, "seed": seed}
-            yield Case(label, words(args, "ppo", {}, own))
 
 
 def staleness_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
@@ -224,17 +206,6 @@ def words(
 
 
 STUDIES = {
-    "ppo": Study(
-        "return, seconds and bytes of ppo, by strategy",
-        ppo_cases,
-        {**COMMON, "strategies": list(STRATEGIES), "target": 475.0, "eval_every": 180},
-        {**QUICK, "strategies": ["ddp", "fedavg-16"], "target": 20.0, "eval_every": 20},
-        [["profile", "strategy"]],
-        [
-            *("profile", "strategy", "return_at_end", "returns", "loop_s", "carried_mbyte"),
-            *("bytes_over_ddp", "reached", "reached_s", "reached_mbyte", "runs", "status"),
-        ],
-    ),
     "staleness": Study(
         "predicted over measured age of actors' weights, by profile and pull interval",
         staleness_cases,

@@ -14,7 +14,6 @@ REINFORCEMENT = PROJECT_DIR / "examples" / "compare_rl.py"
 @pytest.mark.parametrize(
     ("study", "column", "lines"),
     [
-        ("ppo", "return_at_end", 2),
         ("staleness", "measured_age_s", 2),
         ("corrections", "return_at_end", 4),
         ("broadcast", "broadcast_s", 3),

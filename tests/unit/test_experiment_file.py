@@ -196,6 +196,13 @@ def test_paths_start_at_the_files_folder(write, plan, monkeypatch):
     assert asked["events"][0]["profile"]["name"] == "near"
 
 
+@pytest.mark.parametrize("task", ["ppo", "mapf", "impala"])
+def test_each_example_of_reinforcement_learning_is_a_launch(task, plan):
+    asked = plan("-f", EXAMPLES / f"{task}.yml")["experiment"]
+    assert asked["training"]["task"] == task
+    SCHEMA.validate(yaml.safe_load((EXAMPLES / f"{task}.yml").read_text()))
+
+
 def test_a_strategy_of_ones_own_lies_beside_the_file(write, plan, monkeypatch):
     path = write(options={"strategy": "./mine.py:Mine", "steps": 4})
     (path.parent / "mine.py").write_text("import torch\n")

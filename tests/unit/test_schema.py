@@ -33,6 +33,10 @@ def test_every_shipped_schedule_is_accepted(name):
     CHECKS["schedule"].validate(read_yaml(PROJECT_DIR / "examples" / name))
 
 
+def test_the_shipped_topology_is_accepted():
+    CHECKS["topology"].validate(read_yaml(PROJECT_DIR / "examples" / "one_poor_actor.yml"))
+
+
 def test_what_the_documentation_shows_is_accepted(tmp_path):
     topologies = [text for text in yaml_blocks("links.md") if text.startswith("base:")]
     assert topologies
