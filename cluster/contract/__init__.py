@@ -11,5 +11,5 @@ between hosts).
 Judging it: `measured` (a link's values from answers), `delays` (delay distribution), `checks` (tolerances),
 `impairments` (loss bursts, duplication, corruption, reordering), `witness` (host load meanwhile) and `doubt` (failures
 that a busy host explains), `power` (smallest errors found), `verdicts` (of each link and all), `gloo` (links that gloo
-cannot fill). Output: `table` (the contract), `refusal` (the error).
+cannot fill). Output: `table` (the contract), `notes` (the remarks under it), `refusal` (the error).
 """

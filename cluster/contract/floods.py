@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cluster.contract.impairments import clumping, fate_variance
+from cluster.contract.probe_plan import LossGoal
 from cluster.contract.probe_rounds import plan_rounds
 from cluster.links.expected import Access, Expected
 from protocol.link import Link
@@ -26,8 +27,6 @@ SKIP_JITTERS = 4.0
 LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 10.0, 25.0, 200
 # Datagrams on impaired links, and the largest factor on that if losses come in bursts.
 FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
-# This many losses determine their share to a factor of 1.5 with 99 % (cluster.contract.power); time limit per link.
-TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
 # Standard error of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
 MOST_TIMES_LONGER = 4.0  # a flood of a later pass
@@ -43,7 +42,7 @@ BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # for one call, at most 64 K
 HOST_LIMIT_MBYTE_S = 100.0
 # Cost factor of single frames: two cores on a slow day pass 33,000 of them a second, or 50 MB/s (docs/LOG.md,
 # 2026-11-23).
-FRAME_COST = 4.0
+FRAME_COST, MOST_FRAMES_PER_S = 4.0, 33_000
 LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until everything has arrived
 
 
@@ -111,19 +110,18 @@ def link_floods(
     nodes: Sequence[str],
     pace: Pace = USUAL,
     share: float = 1.0,
-    *,
-    losses: bool = False,
+    losses: LossGoal | None = None,
 ) -> list[Flood]:
     """Plan a flood per link, side by side within the pace's budget.
 
     With a `share` of what would go side by side, they are longer by 1 / `share`, at most by MOST_TIMES_LONGER.
-    With `losses`, floods last until the wire's own count determines a link's loss, and not only its rate.
+    With `losses`, floods last until so many losses are to be expected, and not only until a link's rate is known.
     """
     rounds = plan_rounds(links, nodes, pace.budget_mbyte_s, load_mbyte_s=load_mbyte_s, share=share)
     longer = min(1 / share, MOST_TIMES_LONGER)
     floods = [[_flood(link, pace, longer) for link in some] for some in rounds]
     if losses:
-        floods = [[_for_losses(flood) for flood in some] for some in floods]
+        floods = [[_for_losses(flood, losses) for flood in some] for some in floods]
     return _one_after_another(floods)
 
 
@@ -248,13 +246,16 @@ def _flood(link: Link, pace: Pace = USUAL, longer: float = 1.0) -> Flood:
     return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s, pace.pause_s)
 
 
-def _for_losses(flood: Flood) -> Flood:
-    """Extend a flood until enough datagrams are lost to determine their share, within the time limit."""
+def _for_losses(flood: Flood, goal: LossGoal) -> Flood:
+    """Extend a flood until as many losses are to be expected as the goal asks for, within its time limit."""
     link = flood.link
     if not 0 < link.loss_pct < 100:
         return flood
-    datagrams = 100 * TELLING_LOSSES * clumping(link) / link.loss_pct
-    counted_s = min(datagrams * _datagram_s(link), LONGEST_FOR_LOSSES_S)
+    datagrams = 100 * goal.losses * clumping(link) / link.loss_pct
+    is_too_long = datagrams * max(_datagram_s(link), 1 / MOST_FRAMES_PER_S) > goal.longest_s
+    if is_too_long and not goal.cut_short:
+        return flood
+    counted_s = min(datagrams * _datagram_s(link), goal.longest_s)
     return replace(flood, seconds=max(flood.seconds, flood.skip_s + counted_s))
 
 

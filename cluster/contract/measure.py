@@ -10,8 +10,8 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.contract.checks import hides_queue, round_trip_jitter_ms
 from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
-from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured, Queue, Rate
+from cluster.contract.notes import notes_on
 from cluster.contract.probe_plan import PATH_APART, Effort
 from cluster.contract.probe_results import (
     Pinged,
@@ -41,8 +41,6 @@ from cluster.contract.verdicts import (
 )
 from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
-from cluster.links.link import paths
-from cluster.links.underlay import underlay_notes
 from cluster.shaping.host_load import compare_readings, overload_sentence
 from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
 from cluster.ssh.fleet import Fleet
@@ -95,7 +93,7 @@ def measure_contract(
         time.monotonic() - started,
         schedule.seconds,
         links_again + paths_again,
-        (*link_state.notes, *_notes(link_state, schedule, gloo_note(verdicts))),
+        (*link_state.notes, *notes_on(link_state, schedule, of_links, of_paths)),
         settings=settings_document(link_state),
     )
     sure = contract.holds and not contract.measured_again
@@ -113,24 +111,6 @@ def _note_overload(
     if not overload:
         return contract
     return replace(contract, notes=(*contract.notes, overload), overloaded=True)
-
-
-def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[str]:
-    """Return notes on what was not measured, and on links that gloo cannot fill."""
-    apart = len(paths(link_state.links)) if link_state.isolated else 0
-    isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
-    notes = [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
-    spec = link_state.link_spec
-    return notes + (underlay_notes(spec.underlay, expected_of(link_state)) if spec else [])
-
-
-def clocks_note(link_state: LinkState) -> str:
-    """Return a note on links between nodes without a common clock; '' if all nodes share one."""
-    asked = expected_of(link_state)
-    between = sum(not asked.has_one_clock(link.ends) for link in link_state.links)
-    if not between:
-        return ""
-    return f"{between} links are between hosts, without a common clock: of their delays only the round trip is judged"
 
 
 def _check_whole(link_state: LinkState) -> None:

@@ -36,6 +36,8 @@ class Detectable(NamedTuple):
         rate_pct: of the rate; None also if the machine was the limit: then any higher rate passes.
         loss_factor: as a multiple of the losses asked for; None also if all or none are asked for: if none, a single
             loss is found.
+        loss_shortfall_factor: likewise, of a link that loses too little; 0: a link that loses nothing is found; None
+            also if so few packets were sent that it would pass.
         loss_burst_factor: how many times as long as asked bursts of losses must be; None also if none are asked for, or
             if too few packets were lost: then bursts of any length pass.
     """
@@ -44,14 +46,18 @@ class Detectable(NamedTuple):
     jitter_ms: float | None
     rate_pct: float | None
     loss_factor: float | None
+    loss_shortfall_factor: float | None
     loss_burst_factor: float | None
 
     def document(self) -> dict[str, float | None]:
-        """Return the values for contract.json, rounded up."""
-        return {
+        """Return the values for contract.json, rounded to the side of the larger error."""
+        rounded = {
             name: None if value is None else math.ceil(1000 * value) / 1000
             for name, value in self._asdict().items()
         }
+        if self.loss_shortfall_factor is not None:
+            rounded["loss_shortfall_factor"] = math.floor(1000 * self.loss_shortfall_factor) / 1000
+        return rounded
 
 
 def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) -> Detectable:
@@ -62,6 +68,7 @@ def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) 
         jitter_ms=_jitter_ms(link, measured) if told else None,
         rate_pct=None if clipped else _rate_pct(link, measured),
         loss_factor=_loss_factor(link, measured),
+        loss_shortfall_factor=_loss_shortfall_factor(link, measured),
         loss_burst_factor=_loss_burst_factor(link, measured),
     )
 
@@ -85,13 +92,34 @@ def _rate_pct(link: Link, measured: Measured) -> float | None:
 
 def _loss_factor(link: Link, measured: Measured) -> float | None:
     """Return the factor f at which f times the mean, less its chance deviation, exceeds the most losses that pass."""
-    packets = measured.drop_count.all_packets if measured.drop_count else measured.sent
-    mean = packets / clumping(link) * link.loss_pct / 100
-    if not mean or link.loss_pct == 100:
+    packets = _independent_packets(link, measured)
+    if not packets or not 0 < link.loss_pct < 100:
         return None
-    _, most = loss_interval(round(packets / clumping(link)), link.loss_pct)
+    _, most = loss_interval(packets, link.loss_pct)
     root = (ONE_IN_A_HUNDRED + math.sqrt(ONE_IN_A_HUNDRED**2 + 4 * (most + 1))) / 2
-    return root**2 / mean
+    return root**2 / (packets * link.loss_pct / 100)
+
+
+def _loss_shortfall_factor(link: Link, measured: Measured) -> float | None:
+    """Return the factor at which the mean plus its chance deviation is below the fewest losses that pass."""
+    packets = _independent_packets(link, measured)
+    if not packets or not 0 < link.loss_pct < 100:
+        return None
+    fewest, _ = loss_interval(packets, link.loss_pct)
+    if not fewest:
+        return None
+    return _mean_below(fewest - 1.0) / (packets * link.loss_pct / 100)
+
+
+def _independent_packets(link: Link, measured: Measured) -> int:
+    """Return how many packets without bursts would say as much about the link's losses."""
+    packets = measured.drop_count.all_packets if measured.drop_count else measured.sent
+    return round(packets / clumping(link))
+
+
+def _mean_below(count: float) -> float:
+    """Return the mean of random events of which there are no more than `count` in 99 of 100 cases."""
+    return ((math.sqrt(ONE_IN_A_HUNDRED**2 + 4 * count) - ONE_IN_A_HUNDRED) / 2) ** 2
 
 
 def _loss_burst_factor(link: Link, measured: Measured) -> float | None:
@@ -100,5 +128,4 @@ def _loss_burst_factor(link: Link, measured: Measured) -> float | None:
     found_below = fewest_runs(link, measured) - 2.0
     if chances is None or measured.gaps is None or link.corrupt_pct or found_below <= 0:
         return None
-    root = (math.sqrt(ONE_IN_A_HUNDRED**2 + 4 * found_below) - ONE_IN_A_HUNDRED) / 2
-    return lost * chances.end / root**2
+    return lost * chances.end / _mean_below(found_below)

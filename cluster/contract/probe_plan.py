@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cluster.links.link import round_trips_ms
 from protocol.link import Link
@@ -29,6 +30,26 @@ STARTUP_EXTRA_RTTS = 4.0
 STREAM_RTTS = 2.0  # to connect, to ask, to answer
 
 
+class LossGoal(NamedTuple):
+    """How many packets floods of links that lose some must count.
+
+    Attributes:
+        losses: so many losses are to be expected.
+        longest_s: time limit per flood.
+        cut_short: whether floods that cannot get there in time last for `longest_s`; if not, they are not extended.
+    """
+
+    losses: float
+    longest_s: float
+    cut_short: bool
+
+
+# Where 7.6 losses are to be expected, none is rarer than LOSS_CONFIDENCE allows: so a link that loses nothing is found.
+ANY_LOSSES = LossGoal(9.0, 15.0, cut_short=False)
+# This many determine their share to a factor of 1.5 with 99 % (cluster.contract.power).
+TELLING_LOSSES = LossGoal(165.0, 65.0, cut_short=True)
+
+
 @dataclass(frozen=True)
 class Effort:
     """How thoroughly links are measured.
@@ -40,7 +61,7 @@ class Effort:
         speeds: whether goodput, rates, uplinks and downlinks are measured.
         tcp_on_rough: whether TCP is also tried on links whose loss or jitter keeps it from the rate; datagrams
             measure that.
-        losses: whether links that lose packets are flooded so long that the wire's count determines their loss.
+        losses: how many losses of each link the wire is to count; None: those that happen meanwhile.
         bounded: whether TCP is tried on a sample of links if all of them would take too long.
     """
 
@@ -49,15 +70,19 @@ class Effort:
     loss_pings: int
     speeds: bool
     tcp_on_rough: bool
-    losses: bool
+    losses: LossGoal | None
     bounded: bool
 
 
 EFFORTS = {
-    "quick": Effort(100, 5.0, 800, speeds=False, tcp_on_rough=False, losses=False, bounded=True),
-    "normal": Effort(400, 20.0, 800, speeds=True, tcp_on_rough=False, losses=False, bounded=True),
+    "quick": Effort(100, 5.0, 800, speeds=False, tcp_on_rough=False, losses=None, bounded=True),
+    "normal": Effort(
+        400, 20.0, 800, speeds=True, tcp_on_rough=False, losses=ANY_LOSSES, bounded=True
+    ),
     # 7500 pings find a jitter that is off by 15 % plus 0.45 ms with 99 % probability (cluster.contract.power).
-    "full": Effort(7500, 120.0, 4000, speeds=True, tcp_on_rough=True, losses=True, bounded=False),
+    "full": Effort(
+        7500, 120.0, 4000, speeds=True, tcp_on_rough=True, losses=TELLING_LOSSES, bounded=False
+    ),
 }
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from busy_host import Watch
 from containers import TIMEOUT_S, last_run
-from wrong_links import change_first_delay, slow_first_link
+from wrong_links import change_first_delay, change_first_losses, slow_first_link
 
 
 def test_jitter_and_loss_are_proved_too(shared, tmp_path):
@@ -50,6 +50,19 @@ def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make
     # A round trip has two directions, and only one of them is wrong.
     there, back = ("node1", "node2"), ("node2", "node1")
     check_broken(contract, {there: {"delay", "rtt"}, back: {"rtt"}})
+
+
+@pytest.mark.parametrize("times", [0, 5], ids=["none", "five times as many"])
+def test_losses_of_one_in_a_thousand_are_held_against_what_was_asked(
+    shared, make_wrong, tmp_path, times
+):
+    profile = tmp_path / "rare.yml"
+    profile.write_text("rate_mbyte_s: 8\ndelay_ms: 10\nloss_pct: 0.1\n")
+    shared.run("shape", "--profile", profile, "--wire", "nfqueue")  # for netem: tests/netem
+    make_wrong(times)
+    contract = shared.json("verify", check=1)
+    check_broken(contract, {("node1", "node2"): {"loss"}})
+    assert "too rare" not in " ".join(contract["notes"])
 
 
 @pytest.mark.slow
@@ -124,8 +137,10 @@ def make_wrong(shared):
     def make(wrong):
         if wrong == "rate":
             slow_first_link(shared, "node1", "24mbit")
-        else:
+        elif wrong == "delay":
             change_first_delay(shared, 1.1)
+        else:
+            change_first_losses(shared, wrong)
 
     yield make
     shared.run("shape", "--clear")

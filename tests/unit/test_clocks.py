@@ -9,8 +9,8 @@ import pytest
 from cluster.contract.checks import check_link
 from cluster.contract.delays import fit_delays
 from cluster.contract.look import judge_look
-from cluster.contract.measure import clocks_note
 from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.notes import clocks_note
 from cluster.contract.probe_results import by_clocks
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge

@@ -15,7 +15,9 @@ from cluster.contract.floods import (
     floods_s,
     link_floods,
 )
-from cluster.links.expected import Expected
+from cluster.contract.impairments import clumping
+from cluster.contract.probe_plan import ANY_LOSSES, TELLING_LOSSES
+from cluster.links.expected import Expected, loss_interval
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from protocol.link import Link
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
@@ -158,12 +160,37 @@ def test_a_link_that_falls_silent_is_not_counted_on():
 )
 def test_a_full_flood_is_so_long_that_losses_are_told_or_a_minute(loss_pct, rate_mbyte_s, lost):
     link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, loss_pct, 40.0)
-    (short,), (long,) = (link_floods([link], ["node1", "node2"], losses=full) for full in (0, 1))
+    (short,), (long,) = (
+        link_floods([link], ["node1", "node2"], losses=goal) for goal in (None, TELLING_LOSSES)
+    )
     assert long.seconds >= short.seconds
     frames = (long.seconds - long.skip_s) * rate_mbyte_s * 1e6 / 1514
     assert frames * loss_pct / 100 == pytest.approx(lost, rel=0.01)
     plain, nodes = link._replace(loss_pct=0.0), ["node1", "node2"]
-    assert link_floods([plain], nodes, losses=True) == link_floods([plain], nodes)
+    assert link_floods([plain], nodes, losses=TELLING_LOSSES) == link_floods([plain], nodes)
+
+
+@pytest.mark.parametrize(
+    ("loss_pct", "rate_mbyte_s", "loss_burst"),
+    [(0.1, 1.0, 1.0), (0.05, 8.0, 1.0), (0.02, 100.0, 1.0), (1.0, 1.0, 5.0), (0.005, 500.0, 1.0)],
+)
+def test_a_usual_flood_finds_a_link_that_loses_nothing(loss_pct, rate_mbyte_s, loss_burst):
+    link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, loss_pct, 40.0, loss_burst=loss_burst)
+    (flood,) = link_floods([link], ["node1", "node2"], losses=ANY_LOSSES)
+    frames = (flood.seconds - flood.skip_s) * rate_mbyte_s * 1e6 / 1514
+    fewest, _ = loss_interval(int(0.97 * frames / clumping(link)), loss_pct)
+    assert fewest >= 1
+    assert flood.seconds < 16.5
+
+
+@pytest.mark.parametrize(("loss_pct", "rate_mbyte_s"), [(0.05, 1.0), (0.001, 500.0)])
+def test_a_usual_flood_is_as_short_as_ever_if_losses_are_too_rare_to_be_told(
+    loss_pct, rate_mbyte_s
+):
+    link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, loss_pct, 40.0)
+    assert link_floods([link], ["node1", "node2"], losses=ANY_LOSSES) == (
+        link_floods([link], ["node1", "node2"])
+    )
 
 
 def flooded(link, seed):

@@ -2,13 +2,15 @@
 
 import random
 from dataclasses import replace
+from math import sqrt
 
 import pytest
 
 from cluster.contract.floods import link_floods
 from cluster.contract.measured import DropCount, Measured, Rate
+from cluster.contract.notes import rare_losses_note
 from cluster.contract.power import detectable_errors
-from cluster.contract.probe_plan import EFFORTS, delay_pings
+from cluster.contract.probe_plan import EFFORTS, TELLING_LOSSES, delay_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
 from protocol.gilbert import loss_burst_chances
@@ -51,6 +53,38 @@ def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, pac
     assert 1 < factor < 3
     assert sum(caught(lossy, looked_at(factor)) for _ in range(200)) >= 195
     assert sum(caught(lossy, looked_at(1)) for _ in range(200)) <= 3
+
+
+def counted(link, packets, lost):
+    """Return a link's measurement in which the wire counted so many packets, and pings lost none."""
+    drop_count = DropCount(100, 0, packets, lost)
+    return replace(GOOD, sent=100, arrived=100, drop_count=drop_count, goodput_mbyte_s=None)
+
+
+@pytest.mark.parametrize(("packets", "factor"), [(8000, 0.0), (80_000, 0.42), (800_000, 0.79)])
+def test_losses_that_are_as_rare_as_said_are_found_in_99_of_100_cases(packets, factor):
+    lossy, stream = THERE._replace(loss_pct=0.1), random.Random(packets)
+    said = detectable_errors(lossy, counted(lossy, packets, packets // 1000))
+    assert said.loss_shortfall_factor == pytest.approx(factor, abs=0.05)
+    mean, deviation = (f(said.loss_shortfall_factor * packets / 1000) for f in (float, sqrt))
+    draws = [max(0, round(stream.gauss(mean, deviation))) for _ in range(200)]
+    assert sum(caught(lossy, counted(lossy, packets, lost)) for lost in draws) >= 195
+    assert not caught(lossy, counted(lossy, packets, packets // 1000))
+    assert not rare_losses_note(
+        [judge(lossy, Expected((lossy, BACK)), counted(lossy, packets, packets // 1000))]
+    )
+
+
+def test_a_link_whose_missing_losses_would_pass_has_a_note():
+    lossy = THERE._replace(loss_pct=0.1)
+    rare = counted(lossy, 4000, 4)
+    assert detectable_errors(lossy, rare).loss_shortfall_factor is None
+    assert not caught(lossy, counted(lossy, 4000, 0))
+    verdicts = [
+        judge(link, Expected((link, BACK)), rare)
+        for link in (lossy, THERE, THERE._replace(loss_pct=100))
+    ]
+    assert rare_losses_note(verdicts).startswith("losses of 1 links are too rare")
 
 
 def runs_of_losses(loss_pct, burst, packets, stream):
@@ -102,7 +136,7 @@ def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
 
 def test_what_was_not_measured_is_not_said_to_be_found():
     silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
-    assert detectable_errors(THERE, silent) == (None, None, None, None, None)
+    assert detectable_errors(THERE, silent) == (None,) * 6
     assert detectable_errors(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
     assert detectable_errors(rough, GOOD).rate_pct is None  # jitter makes TCP's rate vague
@@ -112,7 +146,7 @@ def test_what_was_not_measured_is_not_said_to_be_found():
 def test_a_full_contract_finds_losses_off_by_half_and_a_jitter_off_by_15_pct():
     """For a loss of 0.05 % and a jitter of 20 ms, with the packets that a full contract sends at 8 MB/s."""
     lossy = Link("node1", "node2", 8.0, 80.0, 20.0, 0.05, 160.0, "nfqueue")
-    (flood,) = link_floods([lossy], ["node1", "node2"], losses=True)
+    (flood,) = link_floods([lossy], ["node1", "node2"], losses=TELLING_LOSSES)
     packets = round((flood.seconds - flood.skip_s) * 8e6 / 1514)
     drop_count = DropCount(4000, 2, packets, 165)
     pings = delay_pings([lossy], {"node2": "10.0.0.2"}, 9, EFFORTS["full"]).pings
