@@ -6,7 +6,7 @@ import re
 import pytest
 from busy_host import Watch
 from containers import TIMEOUT_S, last_run
-from wrong_links import change_first_delay, change_first_losses, slow_first_link
+from wrong_links import change_first_delay, multiply, slow_first_link
 
 
 def test_jitter_and_loss_are_proved_too(shared, tmp_path):
@@ -44,7 +44,7 @@ def check_broken(contract, wrong):
 
 
 def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make_wrong, tmp_path):
-    shape_short(shared, tmp_path, "--wire", "nfqueue")  # for netem: tests/netem
+    shape_short(shared, tmp_path)
     make_wrong("delay")
     contract = shared.json("verify", check=1)
     # A round trip has two directions, and only one of them is wrong.
@@ -58,7 +58,7 @@ def test_losses_of_one_in_a_thousand_are_held_against_what_was_asked(
 ):
     profile = tmp_path / "rare.yml"
     profile.write_text("rate_mbyte_s: 8\ndelay_ms: 10\nloss_pct: 0.1\n")
-    shared.run("shape", "--profile", profile, "--wire", "nfqueue")  # for netem: tests/netem
+    shared.run("shape", "--profile", profile)
     make_wrong(times)
     contract = shared.json("verify", check=1)
     check_broken(contract, {("node1", "node2"): {"loss"}})
@@ -140,7 +140,7 @@ def make_wrong(shared):
         elif wrong == "delay":
             change_first_delay(shared, 1.1)
         else:
-            change_first_losses(shared, wrong)
+            multiply(shared.exec, "node1", "node2", loss_pct=wrong)
 
     yield make
     shared.run("shape", "--clear")

@@ -199,10 +199,8 @@ def enlarge(two):
     ids=["rate", "delay", "buffer"],
 )
 def test_links_made_wrong_behind_our_back_stop_a_launch(
-    two, proved, launch, folder, wire, harm, part, broken
+    two, proved, launch, folder, harm, part, broken
 ):
-    if harm is stretch and wire != "nfqueue":
-        pytest.skip(f"the wire is {wire}: tests/netem")
     harm(two)
     try:
         assert two.json("status")["proof"]["changed"] != ""

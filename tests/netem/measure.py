@@ -3,6 +3,7 @@
     python tests/netem/measure.py conformance         # wan, mobile, mobile-real x full, ring on 4 nodes, and grids
     python tests/netem/measure.py conformance --profiles mobile-real --full        # own flags instead
     python tests/netem/measure.py power --profile mobile --contracts 3
+    python tests/netem/measure.py planted --seeds 1
     python tests/netem/measure.py bench wire --repeat 2
 
 Writes into runs/NAME-netem. The grid `fast` is left out: the guest's one processor does not carry that much.
@@ -27,6 +28,7 @@ OWN = f"--wire netem --out {FOUND}"
 COMMANDS = {
     "conformance": ("tests/conformance.py", f"{PROFILES} {GRIDS}", OWN),
     "power": ("tests/power.py", "--profile mobile --contracts 3", OWN),
+    "planted": ("tests/planted_errors.py", "--profile mobile --seeds 2", OWN),
     "bench": ("tests/bench.py", "wire --repeat 1", f"> {FOUND}/table.md"),
 }
 TIMEOUT_S = 5400.0

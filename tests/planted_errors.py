@@ -1,0 +1,183 @@
+"""Plants errors in real links behind the tool's back, and counts which of them the contract finds.
+
+    python tests/planted_errors.py                                        # wan, three seeds: some ten minutes
+    python tests/planted_errors.py --profile mobile-real --seeds 5 --wire nfqueue
+    python tests/netem/measure.py planted                                 # on netem, in user-mode Linux
+
+First the right links are measured. Then the link from node1 to node2 gets one error at a time: a value that is off by
+as much as that contract says it finds in 99 of 100 cases (`detectable` in contract.json), or a part that is removed.
+`broken` and `undecided` count the contracts that say so of this link, or that are refused because a part is missing;
+`held` those that find nothing; `others` those that call a link wrong that the error does not touch. Uses a cluster of
+its own, t-planted-errors, and takes it down.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.api import Cluster
+from cluster.base.errors import ClusterError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import project_name
+from cluster.contract.checks import buffer_tolerance_ms
+from cluster.contract.power import Detectable, detectable_errors
+from cluster.contract.verdicts import Contract, Verdict
+from cluster.links.link_spec import LinkSpec, make_link_spec
+from protocol.link import Link
+
+sys.path.insert(0, str(PROJECT_DIR / "tests" / "shared"))
+from wrong_links import lift_uplink, multiply, remove_queue  # noqa: E402
+
+NAME = "t-planted-errors"
+SRC, DST = "node1", "node2"
+UPLINK = "base: full\nnodes:\n  node1: {uplink_mbyte_s: UPLINK}\n"
+STOP_DAEMON = ("pkill", "-STOP", "-x", "delayer")
+END_DAEMON = ("pkill", "-KILL", "-x", "delayer")
+LET_GO = ("pkill", "-CONT", "-x", "delayer")
+
+Harm = Callable[[], None]
+
+
+class Error(NamedTuple):
+    """An error: its name, its size in words, and what plants it."""
+
+    name: str
+    size: str
+    harm: Harm
+
+
+def main() -> None:
+    """Plant and measure, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--profile", default="wan")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
+    parser.add_argument("--wire", default="auto")
+    parser.add_argument("--out", type=Path, help="a folder for table.md, beside what is printed")
+    args = parser.parse_args()
+    outcomes: dict[str, Counter[str]] = {}
+    sizes: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory() as folder, Cluster(name=NAME, nodes=3) as cluster:
+        for seed in range(1, args.seeds + 1):
+            spec = make_link_spec(args.profile, "full", seed, args.wire)
+            for error, found in contracts(cluster, spec, args.effort, Path(folder)):
+                outcomes.setdefault(error.name, Counter()).update(found)
+                sizes.setdefault(error.name, []).append(error.size)
+                print(f"seed {seed}: {error.name} {error.size}: {', '.join(found)}", flush=True)
+    lines = "\n".join(table(outcomes, sizes))
+    print(lines)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "table.md").write_text(f"{lines}\n")
+
+
+def contracts(
+    cluster: Cluster, spec: LinkSpec, effort: str, folder: Path
+) -> Iterator[tuple[Error, list[str]]]:
+    """Yield each error of one draw of links, and what the contract found; first that of right links."""
+    cluster.shape(spec)
+    right = cluster.verify(effort)
+    yield Error("none", "", lambda: None), outcome(right)
+    verdict = next(v for v in right.verdicts if v.link.ends == (SRC, DST))
+    wire = verdict.link.wire
+    for error in [*of_values(verdict), *of_parts(wire)]:
+        yield error, with_error(cluster, spec, effort, error)
+    limited = folder / "uplink.yml"
+    limited.write_text(UPLINK.replace("UPLINK", f"{verdict.link.rate_mbyte_s:.3f}"))
+    with_uplink = make_link_spec(str(spec.profile.name), str(limited), spec.seed, spec.wire)
+    error = Error("uplink without a limit", "", lambda: lift_uplink(execute, SRC))
+    yield error, with_error(cluster, with_uplink, effort, error)
+
+
+def with_error(cluster: Cluster, spec: LinkSpec, effort: str, error: Error) -> list[str]:
+    """Make the links anew, plant the error, and return what the contract finds."""
+    cluster.shape(None)
+    cluster.shape(spec)
+    error.harm()
+    try:
+        return outcome(cluster.verify(effort))
+    except ClusterError as refused:
+        return [f"broken: {str(refused).splitlines()[0]}"]
+    finally:
+        execute(DST, *LET_GO)
+
+
+def of_values(verdict: Verdict) -> Iterator[Error]:
+    """Yield the errors of the link's values."""
+    link = verdict.link
+    size = detectable_errors(link, verdict.measured, clipped=verdict.clipped)
+    for name, factors in factors_of(link, size).items():
+        for factor in factors:
+            words = f"{name} {'+' if factor > 1 else '-'}"
+
+            def harm(name: str = name, factor: float = factor) -> None:
+                multiply(execute, SRC, DST, **{name: factor})
+
+            yield Error(words, f"x {factor:.4g}", harm)
+
+
+def factors_of(link: Link, size: Detectable) -> Mapping[str, list[float]]:
+    """Return by which factors each field of the link is to be wrong, too large and too small."""
+    off = {"buffer_ms": 1.01 * buffer_tolerance_ms(link) / link.buffer_ms}
+    if size.delay_ms is not None:
+        off["delay_ms"] = size.delay_ms / link.delay_ms
+    if size.jitter_ms is not None and link.jitter_ms:
+        off["jitter_ms"] = size.jitter_ms / link.jitter_ms
+    if size.rate_pct is not None:
+        off["rate_mbyte_s"] = size.rate_pct / 100
+    factors = {
+        name: [1 + share, *([1 - share] if share < 1 else [])] for name, share in off.items()
+    }
+    losses = [size.loss_factor, size.loss_shortfall_factor]
+    return factors | {"loss_pct": [factor for factor in losses if factor is not None]}
+
+
+def of_parts(wire: str) -> Iterator[Error]:
+    """Yield the errors in which a part of the shaping is missing, or does not work."""
+    yield Error("queue removed", "", lambda: remove_queue(execute, SRC))
+    root = ("tc", "qdisc", "del", "dev", "eth0", "root")
+    yield Error("egress removed", "", lambda: execute(SRC, *root))
+    if wire == "nfqueue":
+        yield Error("daemon stopped", "", lambda: execute(DST, *STOP_DAEMON))
+        yield Error("daemon ended", "", lambda: execute(DST, *END_DAEMON))
+
+
+def outcome(contract: Contract) -> list[str]:
+    """Return what the contract says of the link, and of those that the error does not touch, in one word each."""
+    said = ["held"]
+    for verdict in contract.verdicts:
+        ends = verdict.link.ends
+        if ends == (SRC, DST) and verdict.failed:
+            said[0] = "broken" if verdict.broken else "undecided"
+        elif SRC not in ends and DST not in ends and verdict.failed:
+            said.append("others")
+    if any(not access.holds for access in contract.accesses) or contract.changed:
+        said[0] = "broken"
+    return said
+
+
+def execute(node: str, *argv: str) -> None:
+    """Run a command on a node without the tool; whether it worked, the contract tells."""
+    container = f"{project_name(NAME)}-{node}"
+    subprocess.run(["docker", "exec", container, *argv], check=False, capture_output=True)
+
+
+def table(outcomes: Mapping[str, Counter[str]], sizes: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield the table: a row for each error."""
+    yield "| error | sizes | broken | undecided | held | others |"
+    yield "|---|---|--:|--:|--:|--:|"
+    for name, found in outcomes.items():
+        broken = sum(count for word, count in found.items() if word.startswith("broken"))
+        counts = " | ".join(str(found[word]) for word in ("undecided", "held", "others"))
+        yield f"| {name} | {', '.join(filter(None, sizes[name]))} | {broken} | {counts} |"
+
+
+if __name__ == "__main__":
+    main()
