@@ -1,6 +1,6 @@
 # Two images, both Debian 13. `kernel` runs on this machine: user-mode Linux, and the mke2fs that makes the guest's disks
 # (older ones cannot read a tar archive). `system` is what the guest's disk is made from: its own Docker, Compose v2, and
-# what the host side of gradwire imports (there Python 3.13).
+# what the host side of gradwire and the tests of links import (there Python 3.13).
 ARG BASE_IMAGE=debian:trixie-slim
 FROM ${BASE_IMAGE} AS compiler
 ARG DEBIAN_FRONTEND=noninteractive
@@ -20,6 +20,6 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
       docker.io docker-cli docker-compose iptables iproute2 kmod procps openssh-client \
-      python3 python3-paramiko python3-docker python3-yaml python3-rich python3-cryptography \
+      python3 python3-paramiko python3-docker python3-yaml python3-rich python3-cryptography python3-pytest \
  && rm -rf /var/lib/apt/lists/*
 COPY init.sh /sbin/netem-init

@@ -5,6 +5,8 @@
     python tests/netem/measure.py power --profile mobile --contracts 3
     python tests/netem/measure.py planted --seeds 1
     python tests/netem/measure.py bench wire --repeat 2
+    python tests/netem/measure.py links               # the tests of tests/links, with netem as their wire
+    python tests/netem/measure.py links tests/links/test_contract.py -k delay
 
 Writes into runs/NAME-netem. The grid `fast` is left out: the guest's one processor does not carry that much.
 """
@@ -30,6 +32,7 @@ COMMANDS = {
     "power": ("tests/power.py", "--profile mobile --contracts 3", OWN),
     "planted": ("tests/planted_errors.py", "--profile mobile --seeds 2", OWN),
     "bench": ("tests/bench.py", "wire --repeat 1", f"> {FOUND}/table.md"),
+    "links": ("-m pytest -m 'not slow' -v", "tests/links", f"> {FOUND}/table.md"),
 }
 TIMEOUT_S = 5400.0
 
@@ -43,8 +46,8 @@ def main() -> int:
     if name not in COMMANDS:
         raise SystemExit(f"one of {', '.join(COMMANDS)} is to be measured")
     program, flags, own = COMMANDS[name]
-    run = f"PYTHONPATH=. python3 {program} {shlex.join(words) or flags} {own}"
-    command = f"mkdir -p {FOUND} && {run}"
+    run = f"E2E_WIRE=netem PYTHONPATH=. python3 {program} {shlex.join(words) or flags} {own}"
+    command = f"mkdir -p {FOUND} && {run}"  # E2E_WIRE: of tests
     out = PROJECT_DIR / "runs" / f"{name}-netem"
     with tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:
         folder = Path(scratch) / "shared"
