@@ -316,14 +316,16 @@ class Cluster:
         """Play a trace on links of the running cluster to its end; then restore them, also on an interrupt.
 
         Raises:
-            UsageError: there is no such link; nothing has been changed.
+            UsageError: there is no such link, or it would have no room for its jitter; nothing has been changed.
             NodeError: a node could not play it, or another replay runs there.
         """
         from cluster.shaping.trace_player import TracePlayer
 
         with self.alone:
             self.settle()
-        check_pairs(playback.pairs, [(link.src, link.dst) for link in self.links().links])
+        links = self.links().links
+        check_pairs(playback.pairs, [link.ends for link in links])
+        playback.check(links)
         with TracePlayer(self.fleet, {"trace": playback}) as replay:
             replay.begin("trace")
             return replay.wait_for_end("trace")

@@ -21,12 +21,14 @@ import csv
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
-from protocol.link import LIMITS, Pair
+from cluster.links.link import MOST_JITTER, checked_jitter
+from protocol.link import LIMITS, Link, Pair
 from protocol.trace import FIELDS, FirstOrder, NodeTrace
 
 TIME = "time_s"
@@ -83,12 +85,43 @@ class Trace:
 
     def mean(self, field: str) -> float:
         """Return the mean of one of its values over time."""
-        place = 1 + self.fields.index(field)
+        return self._means[field]
+
+    @cached_property
+    def _means(self) -> dict[str, float]:
         ends = [*(step[0] for step in self.steps[1:]), self.seconds]
-        total = sum(
-            step[place] * (end - step[0]) for step, end in zip(self.steps, ends, strict=True)
-        )
-        return total / self.seconds
+        lasts = [end - step[0] for step, end in zip(self.steps, ends, strict=True)]
+        return {
+            field: sum(step[place] * s for step, s in zip(self.steps, lasts, strict=True))
+            / self.seconds
+            for place, field in enumerate(self.fields, start=1)
+        }
+
+    def checked(self, link: Link) -> Link:
+        """Return a link under the step of which it is hardest to make: that with the least room for its jitter.
+
+        Raises:
+            UsageError: its delay leaves no room for its jitter; names the step.
+        """
+        at_s, values = self._hardest
+        try:
+            return checked_jitter(link._replace(**values))  # type: ignore[arg-type]
+        except UsageError as error:
+            raise UsageError(
+                f"{self.name}, {at_s:g} s after its start: {error.message}", error.hint
+            ) from None
+
+    @cached_property
+    def _hardest(self) -> tuple[float, dict[str, float]]:
+        """The step with the least room for jitter: when it begins, and its delay and jitter if it has them."""
+
+        def too_much_ms(step: Sequence[float]) -> float:
+            named = dict(zip(self.fields, step[1:], strict=True))
+            return named.get("jitter_ms", 0.0) - named.get("delay_ms", 0.0) * MOST_JITTER
+
+        at_s, *values = max(self.steps, key=too_much_ms)
+        named = zip(self.fields, values, strict=True)
+        return at_s, {name: value for name, value in named if name in ("delay_ms", "jitter_ms")}
 
 
 @dataclass(frozen=True)
@@ -118,6 +151,16 @@ class Playback:
         """The nodes at the ends of its links."""
         return {node for pair in self.pairs for node in pair}
 
+    def check(self, links: Iterable[Link]) -> None:
+        """Refuse a trace of whose steps one cannot be made on a link of it.
+
+        Raises:
+            UsageError: names the step and the link; as `Trace.checked`.
+        """
+        for link in links:
+            if link.ends in self.pairs:
+                self.trace.checked(link)
+
     def order(self, node: str) -> NodeTrace:
         """Return the order that a node gets to play it."""
         return NodeTrace(
@@ -142,7 +185,8 @@ def load_trace(path: Path) -> Trace:
     """
     try:
         content = path.read_bytes()
-        lines = content.decode().splitlines()
+        # Some programs begin a text with a byte order mark; empty lines at its ends say nothing.
+        lines = content.decode("utf-8-sig").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise UsageError(
@@ -150,7 +194,7 @@ def load_trace(path: Path) -> Trace:
             "name a trace as CSV or in mahimahi's format",
         ) from error
     sha256, where = hashlib.sha256(content).hexdigest(), str(path.resolve())
-    if lines and MOMENT.fullmatch(lines[0].strip()):
+    if MOMENT.fullmatch(next((line.strip() for line in lines if line.strip()), "")):
         steps, seconds = bin_deliveries(parse_deliveries(lines, path.name))
         rate = ("rate_mbyte_s",)
         return Trace(path.name, sha256, rate, steps, seconds, repeats=True, path=where)
@@ -163,10 +207,13 @@ def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:
     """Return the milliseconds of a packet-delivery trace.
 
     Raises:
-        UsageError: a line that mahimahi would refuse, too, or a trace that is too long.
+        UsageError: a line that mahimahi would refuse, too (except that it refuses empty lines before the first number),
+            or a trace that is too long.
     """
     moments: list[int] = []
     for number, line in enumerate(lines, start=1):
+        if not moments and not line.strip():
+            continue  # before the first number
         if not MOMENT.fullmatch(line.strip()):
             raise UsageError(
                 f"{name}: line {number} is {shown(line)}", "a whole number of milliseconds"

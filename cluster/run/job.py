@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cluster.base.console import command_line
 from cluster.base.secrets import without_secrets
 from cluster.base.spec import ClusterSpec
-from cluster.links.changes import changed_link
 from cluster.links.link import collective_timeout_s
-from cluster.links.link_spec import link_plans
-from cluster.links.traces import Playback
-from cluster.links.underlay import Underlay
 from cluster.run.experiment import Experiment
 from cluster.run.launch_words import NONE
 from cluster.run.program import Program
@@ -24,15 +21,11 @@ from cluster.run.rank_placement import (
     resolve_max_restarts,
 )
 from cluster.run.results import parse_max_results
-from cluster.schedule.events import (
-    Event,
-    check_events,
-)
+from cluster.schedule.events import Event, check_events
+from cluster.schedule.forecast import slowest_links
 from cluster.schedule.record import event_record
 from cluster.shaping.link_state import (
     LinkState,
-    expected_of,
-    planned_link_state,
     refuse_replayed,
     settings_document,
 )
@@ -90,17 +83,22 @@ class Job:
             links=self.link_state.links,
             slow_start_after_idle=self.link_state.slow_start_after_idle,
         )
+        _ = self.slowest_links  # refuses what events together would ask for
         if self.schedule:
             refuse_replayed(self.link_state, "a schedule cannot be kept")
         if self.verify != NONE:
             refuse_replayed(self.link_state, "the links cannot be measured")
 
-    @property
+    @cached_property
+    def slowest_links(self) -> list[Link]:
+        """Each link as slow as it ever is during the run; raises as `cluster.schedule.forecast.slowest_links`."""
+        return slowest_links(self.schedule, self.link_state, self.spec.nodes)
+
+    @cached_property
     def silence_s(self) -> float:
         """How long nothing may move: a collective on the slowest links of the run, plus the longest change."""
         longest_s = max((_lasts_s(event) for event in self.schedule), default=0.0)
-        size = len(self.places)
-        return max(collective_timeout_s(some, size) for some in self._link_sets()) + longest_s
+        return collective_timeout_s(self.slowest_links, len(self.places)) + longest_s
 
     @property
     def stalled_after_s(self) -> float | None:
@@ -126,8 +124,7 @@ class Job:
     @property
     def slowest_mbyte_s(self) -> float | None:
         """The rate of the slowest link during the run; None if nothing is shaped."""
-        rates = [link.rate_mbyte_s for links in self._link_sets() for link in links]
-        return min(rates, default=None)
+        return min((link.rate_mbyte_s for link in self.slowest_links), default=None)
 
     @property
     def essential_ranks(self) -> list[int] | None:
@@ -139,21 +136,6 @@ class Job:
     def rank_order(self) -> list[str]:
         """The nodes in the order of their ranks."""
         return list(dict.fromkeys(place.node for place in self.places))
-
-    def _link_sets(self) -> list[Sequence[Link]]:
-        """Return the links in force and those of each event, with rates capped by uplinks and downlinks."""
-        now = self.link_state
-        underlay = now.link_spec.underlay if now.link_spec else Underlay()
-        sets = [_within_access(now, now.links)]
-        for event in self.schedule:
-            if event.profile is not None and now.link_spec is not None:
-                then = replace(now.link_spec, profile=event.profile)
-                planned = planned_link_state(link_plans(self.spec.nodes, then))
-                sets.append(_within_access(planned, planned.links))
-            if event.playback is not None or event.changes:
-                changed = [_while_it_lasts(link, event, underlay) for link in now.links]
-                sets.append(_within_access(now, changed))
-        return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
         """Return its part of run.yml: the experiment, without tokens and passwords, and derived values.
@@ -279,29 +261,6 @@ def make_job(
         experiment.stall_timeout_s,
         experiment.shared,
     )
-
-
-def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
-    """Return the links, with rates capped by the uplink and downlink at their ends."""
-    expected = expected_of(link_state)
-    return [expected.as_limited(link) for link in links]
-
-
-def _while_it_lasts(link: Link, event: Event, underlay: Underlay) -> Link:
-    """Return a link during an event; raises as `changed_link`."""
-    if event.playback is not None:
-        return _traced(link, event.playback)
-    return changed_link(link, event.changes, underlay)
-
-
-def _traced(link: Link, playback: Playback) -> Link:
-    """Return a link with the mean values of its trace."""
-    trace = playback.trace
-    if (link.src, link.dst) not in playback.pairs:
-        return link
-    rate_mbyte_s = trace.mean("rate_mbyte_s") if "rate_mbyte_s" in trace.fields else 0.0
-    delay_ms = trace.mean("delay_ms") if "delay_ms" in trace.fields else link.delay_ms
-    return link._replace(rate_mbyte_s=rate_mbyte_s or link.rate_mbyte_s, delay_ms=delay_ms)
 
 
 def _lasts_s(event: Event) -> float:

@@ -229,8 +229,8 @@ def _run_ranks(
 ) -> Staging:
     printer = live.printer([place.name for place in job.places], console.program_output)
     posts, say, tell = live_posts(job, folder.name), console.say, live.tell
+    orders, logs = job.orders(folder.name), folder / "logs"  # before the schedule's clock starts
     with staged(fleet, job, folder, console) as staging, player, live.following(fleet, posts):
-        orders, logs = job.orders(folder.name), folder / "logs"
         ranks = RankProcesses(fleet, orders, logs, printer, watch, say, job.max_restarts, tell)
         staging.ended += ranks.wait()
     return staging

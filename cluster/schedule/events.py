@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ class Event:
         words: the event in words, for the reader.
         after_s: seconds from the start of the ranks, or from `step`.
         step: a step of rank 0, or None.
-        for_s: its duration in seconds; None: to the end of the run.
+        for_s: its duration in seconds, from `after_s`; None: to the end of the run.
         profile: the links' new profile; None keeps the current one.
         changes: new values of single links.
         playback: a trace on some links; it has its own duration.
@@ -43,6 +44,15 @@ class Event:
     partition: tuple[tuple[str, ...], ...] = ()
     cpus: Mapping[str, float | None] = field(default_factory=dict)
     heal: bool = False
+
+    @property
+    def until_s(self) -> float:
+        """When it is over, in seconds that count as `after_s` does; infinity: not by itself."""
+        lasts_s = self.for_s if self.playback is None else self.playback.lasts_s
+        if lasts_s is None:
+            return math.inf
+        # 1.1 + 2.2 is to be 3.3, so that what begins then follows.
+        return round(self.after_s + lasts_s, 6)
 
     def changes_on(self, links: Sequence[Link]) -> tuple[Change, ...]:
         """Return its changes, plus the cuts between the sets of its partition."""
@@ -117,7 +127,8 @@ def check_nodes(events: Sequence[Event], nodes: Collection[str]) -> None:
         UsageError: names the node.
     """
     for event in events:
-        ResourceRequest(event.cpus, {}).limits(nodes, {})
+        if event.cpus:
+            ResourceRequest(event.cpus, {}).limits(nodes, {})
 
 
 def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
@@ -127,7 +138,7 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
         UsageError: a node or link does not exist, packets could bypass a partition, or another event would change the
             links of a trace while it plays.
     """
-    pairs = [(link.src, link.dst) for link in links]
+    pairs = {link.ends for link in links}
     nodes = {link.src for link in links}
     routed = bool(paths(links))
     for event in events:
@@ -165,9 +176,9 @@ def check_slow_start(events: Sequence[Event], *, is_on: bool) -> None:
 
 
 def _check_traces(events: Sequence[Event]) -> None:
-    for trace in events:
+    for trace in (event for event in events if event.playback is not None):
         for other in events:
-            if trace.playback is None or other is trace or not _may_begin_during(other, trace):
+            if other is trace or not _may_begin_during(other, trace):
                 continue
             for src, dst, name in sorted(trace.fields() & other.fields()):
                 raise UsageError(
@@ -182,5 +193,4 @@ def _may_begin_during(event: Event, trace: Event) -> bool:
         return event.step > trace.step
     if event.step != trace.step:
         return True
-    assert trace.playback is not None
-    return trace.after_s <= event.after_s < trace.after_s + trace.playback.lasts_s
+    return trace.after_s <= event.after_s < trace.until_s

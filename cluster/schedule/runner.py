@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
@@ -26,6 +27,7 @@ from protocol.metrics import Step
 from protocol.node_plan import NodePlan
 
 LOOK_S = 0.05
+LATE_S = 0.5  # a change that is later than this is told at the end of the run
 # For a change under way at the end: a node may be silent for so long.
 END_TIMEOUT_S = PATIENCE_S + ANSWER_TIMEOUT_S
 TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
@@ -40,8 +42,8 @@ class ScheduleRunner:
         processors: the nodes' CPU limits, and the means to change them.
         events: the schedule.
         metrics: the path of rank 0's metrics on its node.
-        log: gets a JSON line for each action: {"time", "after_s", "step", "what", "took_s"}, and at the end of a trace
-            also {"changes", "late", "worst_ms"}.
+        log: gets a JSON line for each action: {"time", "after_s", "step", "what", "took_s"}, with {"late_s"} if the
+            schedule says when, and at the end of a trace {"changes", "late", "worst_ms"}.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ScheduleRunner:
         self._metrics = metrics
         self._in_force = dict(link_state.plans)
         self._lasting: list[tuple[float, Event]] = []  # (end time, event); later ones win
+        self._late_s: list[float] = []  # of changes that came more than LATE_S late
         self._traces = {
             str(number): event for number, event in enumerate(events) if event.playback is not None
         }
@@ -100,6 +103,11 @@ class ScheduleRunner:
             self._in_force = {}  # after a failure the plans in force are unknown
         if self._in_force != self._link_state.plans:
             self._try(self._heal)
+        if self._late_s:
+            late = f"{len(self._late_s)} changes came more than {LATE_S:g} s late"
+            self._console.say(
+                f"schedule: {late}, up to {max(self._late_s):.1f} s: late_s in events.jsonl"
+            )
 
     def _await_last_look(self) -> None:
         """Wait until a change that is under way is done, but not for ever.
@@ -113,7 +121,9 @@ class ScheduleRunner:
             raise ClusterError(f"a change has not ended within {END_TIMEOUT_S:.0f} s")
 
     def _heal(self) -> None:
-        self._apply(dict(self._link_state.plans), "end of the run: links restored")
+        started = time.monotonic()
+        self._apply(dict(self._link_state.plans))
+        self._note("end of the run: links restored", started)
 
     def _give_back(self) -> None:
         started = time.monotonic()
@@ -134,41 +144,52 @@ class ScheduleRunner:
         return True
 
     def _look(self) -> None:
-        """Execute the events that are due, note the traces that have ended, and undo one event that is over."""
+        """Begin and undo the events that are due, in order of time, and note the traces that have ended."""
         now = time.monotonic()
         for event in sorted((e for e in self._waiting if self._due(e) <= now), key=self._due):
+            if self._over.is_set():
+                return
+            self._undo_over(self._due(event))
             self._waiting.remove(event)
             self._do(event)
+        self._undo_over(now)
         self._note_ended(self._replay.ended())
-        for until, event in self._lasting:
-            if until <= now:
-                self._lasting.remove((until, event))
-                self._apply(self._plans(), f"over: {event.words}")
-                return
+
+    def _undo_over(self, by: float) -> None:
+        """Undo all events that are over by then, at once."""
+        over = sorted((one for one in self._lasting if one[0] <= by), key=itemgetter(0))
+        if not over:
+            return
+        started = time.monotonic()
+        self._lasting = [one for one in self._lasting if one[0] > by]
+        self._apply(self._plans())
+        for until, event in over:
+            self._note(f"over: {event.words}", started, due=until)
 
     def _do(self, event: Event) -> None:
+        started = time.monotonic()
         if event.playback is not None:
-            started = time.monotonic()
             self._replay.begin(next(name for name, e in self._traces.items() if e is event))
-            self._note(event.words, started)
-            return
-        self._lasting = [] if event.heal else [*self._lasting, (math.inf, event)]
-        for name in self._traces if event.heal else ():
-            self._replay.end(name)
-        self._apply(self._plans(), event.words)
-        if event.for_s is not None:  # counts from when it is in force
-            self._lasting[-1] = (time.monotonic() + event.for_s, event)
+        else:
+            until = self._begins(event) + event.until_s
+            self._lasting = [] if event.heal else [*self._lasting, (until, event)]
+            for name in self._traces if event.heal else ():
+                self._replay.end(name)
+            self._apply(self._plans())
+        self._note(event.words, started, due=self._due(event))
 
     def _note_ended(self, traces: Sequence[TraceExit]) -> None:
         for trace in traces:
             words = self._traces[trace.name].words
-            self._note(f"over: {words}", time.monotonic(), trace.record())
+            self._note(f"over: {words}", time.monotonic(), more=trace.record())
 
     def _due(self, event: Event) -> float:
         """Return the time at which an event is due; infinity until its step is reached."""
-        if event.step is None:
-            return self._started + event.after_s
-        return self._steps.get(event.step, math.inf) + event.after_s
+        return self._begins(event) + event.after_s
+
+    def _begins(self, event: Event) -> float:
+        """Return when the seconds of an event begin to count."""
+        return self._started if event.step is None else self._steps.get(event.step, math.inf)
 
     def _plans(self) -> dict[str, NodePlan]:
         """Return the plans that result from all events in force."""
@@ -181,8 +202,7 @@ class ScheduleRunner:
         changes = [change for _, event in self._lasting for change in event.changes_on(links)]
         return plans | change_plans(plans, changes)
 
-    def _apply(self, plans: Mapping[str, NodePlan], what: str) -> None:
-        started = time.monotonic()
+    def _apply(self, plans: Mapping[str, NodePlan]) -> None:
         self._processors.limit([event.cpus for _, event in self._lasting if event.cpus])
         new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
         self._in_force = dict(plans)
@@ -190,15 +210,25 @@ class ScheduleRunner:
             self._replay.apply(new)
         else:
             apply_some(self._fleet, new)
-        self._note(what, started)
 
-    def _note(self, what: str, started: float, more: Mapping[str, object] | None = None) -> None:
+    def _note(
+        self,
+        what: str,
+        started: float,
+        *,
+        due: float | None = None,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        late_s = 0.0 if due is None else max(0.0, started - due)
+        if late_s > LATE_S:
+            self._late_s.append(late_s)
         line: dict[str, object] = {
             "time": round(time.time(), 3),
             "after_s": round(started - self._started, 3),
             "step": self._last_step,
             "what": what,
             "took_s": round(time.monotonic() - started, 3),
+            **({} if due is None else {"late_s": round(late_s, 3)}),
             **(more or {}),
         }
         # A broken pipe or a full disk must not end the schedule: the links matter more.

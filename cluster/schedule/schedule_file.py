@@ -8,11 +8,15 @@
 - {at: 80s, cpus: {node3: 0.25}, for: 20s}                     # a straggler: cores that a node may use
 - {at: 90s, heal: true}                                        # everything as it was at the start
 
-Seconds count from the start of the ranks; steps are those of rank 0 (only `node.train` counts steps). Without `for` a
-change is permanent. Later changes override earlier ones, and changes of links override profiles; when a change ends,
-the values below it apply again. The path of a trace is relative to the schedule's folder. While a trace plays, it
-decides its links' values even if the profile changes; but a cut link stays cut. A schedule in which another event may
-change the same value of the same link while a trace plays is refused.
+Seconds count from the start of the ranks; steps are those of rank 0 (only `node.train` counts steps). `for` counts from
+the moment of `at`, even if the change came late; without it a change is permanent. `for`, `down` and `up` last 0.3 s at
+least, except those of traces. Later changes override earlier ones, and changes of links override profiles; when a
+change ends, the values below it apply again. The path of a trace is relative to the schedule's folder. While a trace
+plays, it decides its links' values even if the profile changes; but a cut link stays cut.
+
+Refused before anything starts are a schedule in which another event may change the same value of the same link while a
+trace plays, and one of whose events, in their order, a link cannot take (cluster/schedule/forecast.py): as a jitter of
+more than half of the delay.
 """
 
 import itertools
@@ -25,13 +29,15 @@ from typing import NamedTuple
 from cluster.base.errors import MOST_SHOWN, UsageError, shown, unknown
 from cluster.base.yaml_file import named_from, read_yaml
 from cluster.engine.resources import make_resource_request
-from cluster.links.changes import make_changes, make_pairs, parse_link, parse_seconds
+from cluster.links.changes import LONGEST_S, make_changes, make_pairs, parse_link, parse_seconds
 from cluster.links.profiles import load_profile
 from cluster.links.traces import Playback, load_trace
 from cluster.schedule.events import Event
 from protocol.link import CUT_PCT, LIMITS
 
 MOST_FLAPS = 10_000
+# A change begins up to 0.05 s late (LOOK_S in cluster/schedule/runner.py) and takes some 0.2 s.
+SHORTEST_S = 0.3
 KINDS = {
     "profile": ("for",),
     "link": ("for", "both", *LIMITS),
@@ -101,7 +107,7 @@ def _parse_item(item: object, folders: _Folders, place: str) -> list[Event]:
         if key not in known:
             raise unknown(f"key in {place}:", str(key), known)
     step, after_s = _parse_moment(item["at"], place)
-    for_s = _seconds(item["for"], f"{place}: for") if "for" in item else None
+    for_s = _for_s(item, place)
     words = ", ".join(f"{key}: {_in_words(value)}" for key, value in item.items())
     event = Event(words=words, after_s=after_s, step=step, for_s=for_s)
     try:
@@ -160,16 +166,19 @@ def _flaps(item: Mapping[str, object], event: Event, place: str) -> list[Event]:
     for key in ("down", "up", "times"):
         if key not in item:
             raise UsageError(f"{place}: {key} is missing", "down: 500ms, up: 2s, times: 5")
-    down_s, up_s = (_seconds(item[key], f"{place}: {key}") for key in ("down", "up"))
+    down_s, up_s = (_lasting_s(item[key], f"{place}: {key}") for key in ("down", "up"))
     times = item["times"]
     if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= MOST_FLAPS:
         raise UsageError(f"{place}: times is {shown(times)}", "a whole number")
+    begin_s = [round(event.after_s + n * (down_s + up_s), 6) for n in range(times)]
+    if begin_s[-1] > LONGEST_S:
+        raise UsageError(
+            f"{place}: the last of {times} cuts begins after {begin_s[-1] / 3600:.0f} h",
+            f"at most {LONGEST_S / 3600:.0f} h, a year",
+        )
     src, dst = parse_link(_word(item, "flap"))
     cut = tuple(make_changes([f"{src}:{dst}"], {"loss_pct": CUT_PCT}, both=True))
-    return [
-        replace(event, after_s=event.after_s + n * (down_s + up_s), for_s=down_s, changes=cut)
-        for n in range(times)
-    ]
+    return [replace(event, after_s=at_s, for_s=down_s, changes=cut) for at_s in begin_s]
 
 
 def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
@@ -207,9 +216,27 @@ def parse_cpus(value: object) -> Mapping[str, float | None]:
 
 def _seconds(value: object, place: str) -> float:
     try:
-        return parse_seconds(str(value) if _is_scalar(value) else "")
+        return round(parse_seconds(str(value) if _is_scalar(value) else ""), 6)
     except UsageError as error:
         raise UsageError(f"{place} is {shown(value)}", error.hint) from error
+
+
+def _for_s(item: Mapping[str, object], place: str) -> float | None:
+    if "for" not in item:
+        return None
+    parse = _seconds if "trace" in item else _lasting_s  # the nodes themselves end a trace, at once
+    return parse(item["for"], f"{place}: for")
+
+
+def _lasting_s(value: object, place: str) -> float:
+    """Parse how long a change lasts, or its absence."""
+    seconds = _seconds(value, place)
+    if seconds < SHORTEST_S:
+        raise UsageError(
+            f"{place} is {shown(value)}, and a change takes some 0.2 s",
+            f"{SHORTEST_S * 1000:.0f}ms or longer; to change a link more quickly, play a trace",
+        )
+    return seconds
 
 
 def _is_scalar(value: object) -> bool:

@@ -11,6 +11,7 @@ from cluster.links.link import draw_links
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
 from cluster.schedule.events import check_nodes, check_schedule, check_slow_start, check_steps
+from cluster.schedule.record import event_record, read_events
 from cluster.schedule.schedule_file import load_schedule
 
 RIDE = PROJECT_DIR / "examples" / "ride.csv"
@@ -77,6 +78,34 @@ def test_a_flap_is_a_cut_again_and_again(schedule):
     flaps = schedule("- {at: 10s, flap: node1:node2, down: 500ms, up: 2s, times: 3}")
     assert [(event.after_s, event.for_s) for event in flaps] == [(10, 0.5), (12.5, 0.5), (15, 0.5)]
     assert {(c.src, c.dst) for c in flaps[0].changes} == {("node1", "node2"), ("node2", "node1")}
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("flap: node1:node2, down: 20ms, up: 2s, times: 250", "down is '20ms'"),
+        ("flap: node1:node2, down: 2s, up: 299ms, times: 250", "up is '299ms'"),
+        ("link: node1:node2, delay_ms: 4, for: 0s", "for is '0s'"),
+        ("profile: wan, for: 100ms", "for is '100ms'"),
+    ],
+)
+def test_what_is_over_before_it_can_be_made_is_refused(schedule, item, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        schedule(f"- {{at: 0s, {item}}}")
+    assert "300ms or longer" in caught.value.hint and "trace" in caught.value.hint
+
+
+def test_a_trace_may_be_short(schedule):
+    (ride,) = schedule(f"- {{at: 0s, trace: {RIDE}, link: node1:node2, for: 50ms}}")
+    assert ride.playback.lasts_s == 0.05
+
+
+def test_flaps_end_within_the_year_that_a_run_can_keep(schedule):
+    flap = "flap: node1:node2, down: 1h, up: 1h"
+    (*_, last) = schedule(f"- {{at: 300h, {flap}, times: 4243}}")
+    assert read_events([event_record(last)], "run.yml") == (last,)
+    with pytest.raises(UsageError, match=r"item 1: the last of 4244 cuts begins after 8786 h"):
+        schedule(f"- {{at: 300h, {flap}, times: 4244}}")
 
 
 def test_the_examples_are_some():

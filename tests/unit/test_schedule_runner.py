@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from cluster.base.errors import ClusterError, NodeError
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.resources import Limit
 from cluster.links.changes import Change
+from cluster.run import runner
 from cluster.schedule.events import Event
 from cluster.schedule.runner import ScheduleRunner
 from protocol.link import Link
@@ -130,6 +132,149 @@ def test_what_is_for_a_while_is_over_after_it(at_work, applied):
     player._do(replace(far, for_s=0.0))
     player._look()
     assert applied == PLANS
+
+
+class SlowNodes:
+    """Nodes of which each change of links takes `takes_s` of a clock of their own, and the time that they were cut."""
+
+    def __init__(self, takes_s):
+        self.now_s, self.takes_s = 0.0, takes_s
+        self.cut_s, self.is_cut = 0.0, False
+
+    def monotonic(self):
+        return self.now_s
+
+    time = monotonic
+
+    def wait(self, seconds):
+        self.now_s += seconds
+        self.cut_s += seconds * self.is_cut
+
+    def apply_some(self, fleet, plans):
+        self.wait(self.takes_s * bool(plans))
+        for plan in plans.values():
+            self.is_cut = plan.links[0].loss_pct == 100
+
+
+class Console:
+    """A console that keeps its messages."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, words):
+        self.said.append(words)
+
+
+def play(nodes, events, tmp_path, monkeypatch):
+    """Run a schedule by the clock of slow nodes; return its lines in events.jsonl, and what it said."""
+    monkeypatch.setattr(cluster.schedule.runner, "time", nodes)
+    monkeypatch.setattr(cluster.schedule.runner, "apply_some", nodes.apply_some)
+    log, console = tmp_path / "log", Console()
+    processors = CpuLimits(FakeEngine(), "lab")
+    player = ScheduleRunner(None, FakeShape(), processors, events, "", log, console)
+    player._started = nodes.monotonic()
+    while player._waiting or player._lasting:
+        player._look()
+        nodes.wait(cluster.schedule.runner.LOOK_S)
+        assert nodes.now_s < 100
+    player.__exit__()
+    assert not player.failure
+    return [json.loads(line) for line in log.read_text().splitlines()], console.said
+
+
+def flaps(down_s, up_s, times):
+    cut = (Change("node1", "node2", {"loss_pct": 100.0}),)
+    each_s = down_s + up_s
+    return [Event(f"cut {n}", n * each_s, for_s=down_s, changes=cut) for n in range(times)]
+
+
+def test_a_flap_cuts_for_as_long_as_it_says(tmp_path, monkeypatch):
+    """Each cut was undone at the earliest 50 ms after the last: links stayed cut, and nothing said so."""
+    nodes = SlowNodes(0.2)
+    lines, said = play(nodes, flaps(0.3, 0.3, 40), tmp_path, monkeypatch)
+    assert nodes.cut_s == pytest.approx(40 * 0.3, rel=0.1)
+    assert [line["what"] for line in lines[:4]] == ["cut 0", "over: cut 0", "cut 1", "over: cut 1"]
+    assert max(line["late_s"] for line in lines) <= 0.06
+    assert not [words for words in said if "late" in words]
+
+
+def test_what_comes_late_is_told(tmp_path, monkeypatch):
+    nodes = SlowNodes(1.0)
+    lines, said = play(nodes, flaps(0.3, 0.3, 10), tmp_path, monkeypatch)
+    assert [line["what"] for line in lines[-2:]] == ["cut 9", "over: cut 9"]
+    assert lines[-1]["late_s"] == pytest.approx(20 - 1 - 9 * 0.6 - 0.3, abs=0.3)
+    worst = f"up to {lines[-1]['late_s']:.1f} s"
+    assert said[-1].startswith(f"schedule: 19 changes came more than 0.5 s late, {worst}")
+    assert "events.jsonl" in said[-1]
+
+
+def test_what_is_over_at_once_is_undone_at_once(tmp_path, monkeypatch):
+    """One at a time, three links would be healed in 0.6 s instead of 0.2."""
+    far = [
+        Event(
+            f"far {n}", 1.0, for_s=2.0, changes=(Change("node1", "node2", {"delay_ms": 60.0 + n}),)
+        )
+        for n in range(3)
+    ]
+    lines, _ = play(SlowNodes(0.2), far, tmp_path, monkeypatch)
+    ends = [line for line in lines if line["what"].startswith("over: ")]
+    assert [line["what"] for line in ends] == ["over: far 0", "over: far 1", "over: far 2"]
+    assert len({line["after_s"] for line in ends}) == 1
+
+
+def test_what_is_over_ends_before_what_begins_then(tmp_path, monkeypatch):
+    far, near = (
+        Change("node1", "node2", {"delay_ms": 60.0}),
+        Change("node1", "node2", {"delay_ms": 9.0}),
+    )
+    events = [
+        Event("far", 1.1, for_s=2.2, changes=(far,)),
+        Event("near", 3.3, for_s=1.0, changes=(near,)),
+    ]
+    lines, _ = play(SlowNodes(0.2), events, tmp_path, monkeypatch)
+    assert [line["what"] for line in lines] == ["far", "over: far", "near", "over: near"]
+
+
+def test_after_the_end_of_a_run_no_event_begins(at_work, applied):
+    player, _ = at_work
+    player._waiting = list(STORM)
+    player._over.set()
+    player._look()
+    assert applied == PLANS and player._waiting == list(STORM)
+    player._waiting = []
+
+
+def test_orders_are_made_before_the_clock_of_the_schedule_starts(monkeypatch):
+    """They took ten seconds of it on 64 nodes."""
+    done = []
+
+    class Noted:
+        """A context manager, and all else that a launch needs, which notes when it is used."""
+
+        ended = ()
+
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            done.append(self.name)
+            return SimpleNamespace(ended=[])
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(runner, "staged", lambda *_: Noted("staged"))
+    monkeypatch.setattr(runner, "live_posts", lambda *_: [])
+    ranks = SimpleNamespace(wait=list)
+    monkeypatch.setattr(runner, "RankProcesses", lambda *_: ranks)
+    live = SimpleNamespace(
+        printer=lambda *_: None, tell=None, following=lambda *_: Noted("following")
+    )
+    job = SimpleNamespace(places=(), max_restarts=0, orders=lambda _: done.append("orders"))
+    console = SimpleNamespace(say=None, program_output=None)
+    runner._run_ranks(None, job, Path("RUN"), console, Noted("player"), None, live)
+    assert done.index("orders") < done.index("player")
 
 
 BUG = KeyError("no such plan")

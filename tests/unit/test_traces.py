@@ -1,9 +1,12 @@
 """Trace files: what they become, and what is refused with the line at fault."""
 
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from cluster import Cluster
 from cluster.base.errors import UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.links.traces import (
@@ -15,6 +18,7 @@ from cluster.links.traces import (
     load_trace,
 )
 from protocol.lines import encode_line
+from protocol.link import Link
 from protocol.trace import FirstOrder, NodeTrace, parse_first_order
 
 
@@ -56,7 +60,8 @@ def test_a_csv(trace):
         ("time_s,delay_ms\n0,1\n2,1\n1,1\n", "line 4: time_s is 1 after 2"),
         ("time_s,delay_ms\n0,1\n0.001,1\n", "by 0.01 at least"),
         ("1\n2\nx\n", "line 3 is 'x'"),
-        ("1\n\n", "line 2 is ''"),
+        ("1\n\n2\n", "line 2 is ''"),
+        ("\n5\n4\n", "line 3: 4 comes after 5"),
         ("5\n4\n", "line 2: 4 comes after 5"),
         ("0\n0\n", "lasts 0 ms"),
     ],
@@ -65,6 +70,52 @@ def test_what_is_wrong_is_named_with_its_line(trace, text, words):
     with pytest.raises(UsageError) as caught:
         trace(text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["time_s,delay_ms\n0,1\n1,2\n", "1\n2\n"])
+def test_a_mark_of_byte_order_and_empty_lines_around_change_nothing(trace, text):
+    """Excel's "CSV UTF-8" begins with the mark."""
+    plain, marked = trace(text), trace(f"\ufeff\n{text}\n \n")
+    assert (marked.fields, marked.steps) == (plain.fields, plain.steps)
+
+
+LINKS = [
+    Link("node1", "node2", 5.0, 30.0, 10.0, 0.0, 40.0),
+    Link("node2", "node1", 5.0, 30.0, 0.0, 0.0, 40.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "worst"),
+    [
+        ("delay_ms,jitter_ms\n0,10,0\n1,80,60\n2,80,50\n", "1 s after its start: node2 -> node1"),
+        ("delay_ms\n0,80\n3,10\n4,80\n", "3 s after its start: node1 -> node2: jitter_ms 10"),
+        ("jitter_ms\n0,1\n3,20\n4,1\n", "3 s after its start: node2 -> node1: jitter_ms 20"),
+    ],
+)
+def test_a_trace_leaves_room_for_jitter_on_each_of_its_links(trace, text, worst):
+    ride = trace(f"time_s,{text}")
+    one = Playback(ride, (worst_pair(worst),), loops=False)
+    with pytest.raises(UsageError, match=f"ride.csv, {worst}"):
+        one.check(LINKS)
+    Playback(ride, (("node3", "node1"),), loops=False).check(LINKS)
+    Playback(trace("time_s,delay_ms\n0,20\n1,80\n"), one.pairs, loops=False).check(LINKS)
+
+
+def worst_pair(words):
+    src, _, dst = words.partition("start: ")[2].partition(":")[0].split()
+    return src, dst
+
+
+def test_a_replay_without_room_for_jitter_starts_nothing(trace, monkeypatch):
+    link_state = SimpleNamespace(links=LINKS)
+    cluster = Cluster("lab")
+    monkeypatch.setattr(cluster, "alone", nullcontext())
+    monkeypatch.setattr(cluster, "settle", lambda: link_state)
+    monkeypatch.setattr(cluster, "links", lambda: link_state)
+    near = trace("time_s,delay_ms\n0,30\n1,10\n")
+    with pytest.raises(UsageError, match="jitter_ms 10 is more than half of delay_ms 10"):
+        cluster.replay(Playback(near, (("node1", "node2"),), loops=False))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
