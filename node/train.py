@@ -100,8 +100,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             with clock.measure("checkpoint"):
                 done = checkpoints.resume()
         strategy = strategy_class(config.strategy)(**config.strategy_options)
-        strategy.setup(model, optimizer, comm, config.seed)
         strategy.samples = shard.size
+        strategy.setup(model, optimizer, comm, config.seed)
         checkpoints.recall(strategy)
         clip_own = start_clipping(config.clip_norm, strategy)
 

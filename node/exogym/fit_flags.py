@@ -78,13 +78,13 @@ class FitFlags:
         if train_size is None:
             raise OptionError("max_steps: how many, where ranks have datasets of their own?")
         check_bounds("num_epochs", self.num_epochs, {"at least": 1})
-        steps = self.num_epochs * (train_size // (self.num_nodes * self.batch_size))
-        if not steps:
+        a_step = self.num_nodes * self.batch_size
+        if a_step > train_size:
             raise OptionError(
                 f"batch_size {self.batch_size}: {self.num_nodes} ranks want more than "
                 f"{train_size} samples for a step"
             )
-        return steps
+        return -(-self.num_epochs * train_size // a_step)  # rounded up
 
     def check(self, train_size: int | None) -> TrainConfig:
         """Return the configuration that rank 0 will have.

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +22,11 @@ from protocol.rank import EXIT_USAGE, GRACE_S, guilt
 from protocol.rank_variables import ERROR_FILE, RUN_DIR
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
+# The script's folder at its start: it may change to another before it calls fit.
+STARTED_IN = Path.cwd()
 LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the other ranks to notice a failure and report it
+WITH_A_VALUE = ("-W", "-X")  # options of Python whose values are words of their own
 
 
 class RankEnd(NamedTuple):
@@ -36,7 +39,7 @@ class RankEnd(NamedTuple):
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
-    """Run a script again on `num_nodes` ranks, until all have trained.
+    """Run a script again on `num_nodes` ranks, in the folder where it was started, until all have trained.
 
     Args:
         order: the folder that tells them what to do (node/exogym/fit_order.py).
@@ -58,7 +61,11 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
             # input stays open until then, or until this process is killed: they end when it closes.
             ranks.append(
                 subprocess.Popen(
-                    command, env=environ, stdin=subprocess.PIPE, start_new_session=True
+                    command,
+                    cwd=STARTED_IN,
+                    env=environ,
+                    stdin=subprocess.PIPE,
+                    start_new_session=True,
                 )
             )
         ended = _wait(ranks)
@@ -69,7 +76,7 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
 
 
 def own_words() -> list[str]:
-    """Return what Python was started with: the script and its arguments, or `-m` and a module.
+    """Return what Python was started with: the script and its arguments, or `-m` and a module and its own.
 
     Raises:
         OptionError: this is a prompt or a notebook, so there is no file to start again.
@@ -77,14 +84,25 @@ def own_words() -> list[str]:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
-        return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
+        module = spec.name.removesuffix(".__main__")
+        names = (module, spec.name, f"-m{module}")
+        return ["-m", module, *_arguments(lambda word: word in names)]
     file = getattr(main, "__file__", None)
-    if file is None or not Path(file).is_file():
+    if file is None or not Path(STARTED_IN, file).is_file():
         raise OptionError(
             "fit starts your script again on every rank, and at a prompt or in a notebook there is "
             "none: put it into a file, and start that"
         )
-    return [file, *sys.argv[1:]]
+    path = STARTED_IN / file
+    return [str(path), *_arguments(lambda word: STARTED_IN / word == path)]
+
+
+def _arguments(is_main: Callable[[str], bool]) -> list[str]:
+    """Return the words behind the script or module as Python was started: scripts take some out of sys.argv."""
+    for place, (before, word) in enumerate(itertools.pairwise(sys.orig_argv), 2):
+        if is_main(word) and before not in WITH_A_VALUE:
+            return sys.orig_argv[place:]
+    return sys.argv[1:]  # another program has started the script
 
 
 def new_run_folder(strategy: str) -> Path:
@@ -176,7 +194,8 @@ def _failure(ended: Sequence[RankEnd], run_dir: Path) -> Exception:
         return OptionError(message.removeprefix("OptionError: "))
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return RuntimeError(
-        f"rank {first} of {len(ended)} failed: {message or how}; its words are above"
+        f"rank {first} of {len(ended)} failed: {message or how}; its words are above, its files in "
+        f"{run_dir.resolve()}"
     )
 
 

@@ -12,14 +12,41 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from node.base.options import OptionError
-from node.exogym.local import project_path
+from node.exogym.local import STARTED_IN, project_path
 from protocol.fit_order import ATTACHED
 from protocol.rank import EXIT_USAGE
 
 
-def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
+class Launched(NamedTuple):
+    """How cluster.launch ended."""
+
+    exit_code: int
+    folder: Path | None
+    """The run's folder, also if the run failed; None if the launcher did not name it."""
+
+    def run_folder(self) -> Path:
+        """Return the folder of a run that succeeded.
+
+        Raises:
+            OptionError: the launcher refused.
+            RuntimeError: the run or the cluster failed; the launcher has printed how.
+        """
+        if self.exit_code == EXIT_USAGE:
+            raise OptionError("cluster.launch refused; its words are above")
+        if self.exit_code != 0 or self.folder is None:
+            where = f", the run's files in {self.folder}" if self.folder else ""
+            raise RuntimeError(
+                f"cluster.launch ended with exit code {self.exit_code}; its words are above{where}"
+            )
+        return self.folder
+
+
+def launch_ranks(
+    order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]
+) -> Launched:
     """Run a script again on the nodes of a cluster; their output goes to standard error.
 
     Args:
@@ -28,12 +55,8 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
         num_nodes: number of nodes, one rank each.
         options: further options of cluster.launch.
 
-    Returns:
-        The run's folder.
-
     Raises:
-        OptionError: the launcher refused, or is not here.
-        RuntimeError: the run or the cluster failed; the launcher has printed how.
+        OptionError: the launcher is not here.
     """
     path = project_path(os.environ)
     if not _launcher_is_in(path):
@@ -43,11 +66,15 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
     command = [sys.executable, "-m", "cluster.launch", "--json", "--nodes", str(num_nodes)]
     command += [*options, ATTACHED, "--fit", str(order), "--", *words]
     exit_code, document = _run(command, os.environ | {"PYTHONPATH": path})
-    if exit_code == EXIT_USAGE:
-        raise OptionError("cluster.launch refused; its words are above")
-    if exit_code != 0:
-        raise RuntimeError(f"cluster.launch ended with exit code {exit_code}; its words are above")
-    return Path(json.loads(document)["folder"])
+    return Launched(exit_code, _folder_in(document))
+
+
+def _folder_in(document: str) -> Path | None:
+    """Return the run's folder; None if the launcher ended without a document, or with that of a broken link."""
+    try:
+        return Path(json.loads(document)["folder"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
@@ -56,6 +83,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
     # stays open while it runs, or until this process is killed: it ends when that closes.
     with subprocess.Popen(
         command,
+        cwd=STARTED_IN,
         env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

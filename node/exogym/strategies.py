@@ -30,14 +30,14 @@ class OptimSpec:
     """An optimiser and its settings, under torch's names and with torch's defaults.
 
     Attributes:
-        kind: torch.optim.AdamW, Adam or SGD, or one of these as a lower-case word.
+        cls: torch.optim.AdamW, Adam or SGD, or one of these as a lower-case word.
         lr: learning rate.
         weight_decay: None: torch's default, 0.01 for AdamW, else 0.
         momentum: momentum of SGD.
         nesterov: for an outer SGD, in DiLoCo.
     """
 
-    kind: type | str = "adamw"
+    cls: type | str = "adamw"
     lr: float = 1e-3
     weight_decay: float | None = None
     momentum: float = 0.0
@@ -50,9 +50,14 @@ class OptimSpec:
         Raises:
             OptionError: there is no such optimiser here.
         """
-        word = self.kind if isinstance(self.kind, str) else self.kind.__name__
+        word = self.cls if isinstance(self.cls, str) else self.cls.__name__
         if word.lower() not in OPTIMIZERS:
             raise unknown("optimizer", word, OPTIMIZERS)
+        if not isinstance(self.cls, str) and not self.cls.__module__.startswith("torch.optim."):
+            raise OptionError(
+                f"OptimSpec: {word} of {self.cls.__module__} is not torch.optim's, which the ranks "
+                f"would step with: give torch.optim.{word}"
+            )
         return word.lower()
 
     def flags(self) -> list[str]:
@@ -230,6 +235,10 @@ def _schedule(name: str | None, settings: dict[str, float]) -> list[str]:
     if name not in (None, SCHEDULE):
         raise unknown("lr_scheduler", str(name), [SCHEDULE])
     for key in settings:
+        if key == "max_steps":
+            raise OptionError(
+                "lr_scheduler_kwargs: max_steps is an argument of fit, with which the schedule ends"
+            )
         if key not in SCHEDULE_KEYS:
             raise unknown("key of lr_scheduler_kwargs", key, SCHEDULE_KEYS)
     warmup = settings.get("warmup_steps", 0)

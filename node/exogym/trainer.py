@@ -73,7 +73,8 @@ class Trainer:
         val_dataset: a torch Dataset; or a function (rank, ranks, False). Rank 0 tests.
 
     Attributes:
-        run_folder: the folder of the latest fit, with model.pt and metrics; None before.
+        run_folder: the folder of the latest fit, with metrics, checkpoints and model.pt (not if it failed); None
+            before.
     """
 
     def __init__(self, model: "nn.Module", train_dataset: Any, val_dataset: Any) -> None:  # noqa: ANN401
@@ -110,7 +111,7 @@ class Trainer:
             strategy: one of node.exogym, or the name of one of node.strategies.
             num_nodes: number of ranks, one per node.
             max_steps: steps of every rank; None: as many as num_epochs make.
-            num_epochs: how often all samples are used, if max_steps is None.
+            num_epochs: how often all samples are used, if max_steps is None; rounded up to whole steps.
             batch_size: samples of a rank's step.
             minibatch_size: samples of one backward pass, whose gradients add up to the batch's; divides batch_size.
                 None: all.
@@ -132,7 +133,7 @@ class Trainer:
 
         Raises:
             OptionError: something cannot be done; nothing has been started, or all has ended.
-            RuntimeError: a rank or the cluster failed.
+            RuntimeError: a rank or the cluster failed; names the run's folder, as run_folder does.
         """
         number = next(_calls)
         asked = FitFlags(
@@ -158,16 +159,16 @@ class Trainer:
             self._be_a_rank(asked, order)
         try:
             options = launch_options(backend, name, profile, topology, launch)
-            self.run_folder = self._start(asked, backend, options)
+            folder = self._start(asked, backend, options)
         except BaseException as error:
             kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
             _ended.append(EarlierFit(str(error), error=kind))
             raise
-        _ended.append(EarlierFit(str(self.run_folder / MODEL)))
-        return self._with(self.run_folder / MODEL)
+        _ended.append(EarlierFit(str(folder / MODEL)))
+        return self._with(folder / MODEL)
 
     def _start(self, asked: FitFlags, backend: str, options: Sequence[str]) -> Path:
-        """Start the ranks and wait for them; return the run's folder."""
+        """Start the ranks and wait for them; return the run's folder, which is `run_folder` also if they fail."""
         words = own_words()
         strategy, data = self._check(asked)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
@@ -179,8 +180,10 @@ class Trainer:
             if data:
                 torch.save(self._samples(), Path(place, SAMPLES))
             if backend == "cluster":
-                return launch_ranks(Path(place), words, asked.num_nodes, options)
-            folder = new_run_folder(strategy)
+                launched = launch_ranks(Path(place), words, asked.num_nodes, options)
+                self.run_folder = launched.folder or self.run_folder
+                return launched.run_folder()
+            self.run_folder = folder = new_run_folder(strategy)
             run_ranks(Path(place), words, asked.num_nodes, folder)
             return folder
 

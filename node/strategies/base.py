@@ -60,10 +60,11 @@ class Strategy:
         optimizer: the optimiser that the user asked for, over `parameters`.
         comm: the collectives, which count bytes and seconds.
         seed: the same on every rank.
-        samples: number of this rank's own training samples.
+        samples: number of this rank's own training samples, known before `setup`.
         accumulating: whether more backward passes follow the current one before `step`.
-        outer: the parameters that the ranks last agreed on, as one flat tensor in the order of `parameters`; None
-            while the model itself has them, or if ranks agree on nothing before the end.
+        outer: the parameters to test: those that the ranks last agreed on, as one flat tensor in the order of
+            `parameters`; None while the model itself has them, or if ranks agree on nothing before the end. With
+            eager-diloco, and with fedavg's islands, they differ between ranks until the end.
         replaces_gradient: whether `step` gives the optimiser a direction of the strategy's own instead of the
             gradient. The optimiser is then SGD without momentum, and `--clip-norm` applies to the rank's gradient
             before `step`.

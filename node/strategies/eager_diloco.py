@@ -20,7 +20,8 @@ class EagerDiLoCo(DiLoCo):
 
     The outer gradient of round t on rank i of N has what i itself learnt in t and what the others learnt in t-1:
     D_i(t)/N + mean(D(t-1)) - D_i(t-1)/N. So an exchange may take H steps, and every rank has its own shared
-    parameters, which differ a little. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all parameters),
+    parameters, which differ a little until the end: until then rank 0's are tested, or the average with `--eval after`.
+    A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all parameters),
     half of that as fp16 or bf16, a quarter as int8; after the last step it sends them once more, not encoded.
     """
 

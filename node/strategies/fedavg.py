@@ -26,6 +26,9 @@ class FedAvg(Strategy):
     node.dist.comm.Comm.sum_among has the bytes. With weights=samples, parameters in half precision are sent as float32:
     twice the bytes. A rank that is not chosen has trained that round in vain, like a device that does not answer.
 
+    Islands agree only within themselves, until all ranks average after the last step (2(N-1)/N · P bytes more): until
+    then the average of rank 0's island is tested, or that of all ranks with `--eval after`.
+
     Variants: `mu` gives FedProx (Li et al., 2020, arXiv 1812.06127); `server` gives FedAvgM (Hsu et al., 2019, arXiv
     1909.06335) and FedAdam (Reddi et al., 2021, arXiv 2003.00295), whose server step every rank makes itself.
     """
@@ -46,11 +49,13 @@ class FedAvg(Strategy):
     server_momentum: float = option(0.9, "momentum, or first beta of adam", at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        """Refuse options that contradict each other."""
+        """Refuse options that contradict each other, or would have no effect."""
         if self.island_size and (self.fraction < 1 or self.server != "avg" or self.server_lr):
             raise OptionError(
                 "island_size goes with neither fraction nor a server: islands average"
             )
+        if self.server == "avg" and self.server_momentum != FedAvg.server_momentum:
+            raise OptionError("server_momentum needs server=momentum or server=adam")
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""
@@ -95,7 +100,8 @@ class FedAvg(Strategy):
         everyone = range(self.comm.world_size)
         order = random.Random(f"{self.seed} {step}").sample(everyone, len(everyone))
         if self.fraction < 1:
-            return sorted(order[: max(1, round(self.fraction * len(everyone)))]), everyone
+            count = int(self.fraction * len(everyone) + 0.5)  # round() takes the even one of two
+            return sorted(order[: max(1, count)]), everyone
         size = self.island_size or len(everyone)
         start = order.index(self.comm.rank) // size * size
         island = sorted(order[start : start + size])

@@ -24,8 +24,9 @@ class Gossip(Strategy):
     topology; a ring if every rank has links to all others, or if the links are unknown. `push_sum` is SGP (Assran et
     al., 2019, arXiv 1811.10792), which is also right if links go one way only; `global_every` is Gossip-PGA (Chen et
     al., 2021, arXiv 2105.09080). A rank sends P bytes (P: bytes of all parameters) to each of its neighbours, one hop
-    away: to two in a ring, to one in the exponential graph. Ranks agree on nothing before the end; until then rank
-    0's own parameters are tested, or the average with `--eval after`.
+    away: to two in a ring, to one in the exponential graph. In an average over all N ranks (instead of the mix every
+    `global_every` steps, and once more after the last step) it sends 2(N-1)/N · P. Ranks agree on nothing otherwise;
+    rank 0's own parameters are tested, or the average with `--eval after`.
     """
 
     of_this_run: ClassVar[frozenset[str]] = frozenset({"_links"})

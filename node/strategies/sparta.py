@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 
     from node.dist.comm import Comm
 
+LEAST_SHARE = 1e-12  # less than one parameter of any model; 1/p is still a number
+
 
 @dataclass
 class Sparta(Strategy):
     """Step locally, then average a share p of the parameters, a different one each step.
 
-    A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters); every rank draws the share from the seed
-    by itself. Ranks never agree on all parameters before the end; until then rank 0's own are tested, or the average
-    with `--eval after`.
+    A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters), and 2(N-1)/N · P after the last; every rank
+    draws the share from the seed by itself. Ranks never agree on all parameters before the end; until then rank 0's own
+    are tested, or the average with `--eval after`.
     """
 
-    p: float = option(0.005, "share of the parameters averaged per step", above=0.0, at_most=1.0)
+    p: float = option(
+        0.005, "share of the parameters averaged per step", at_least=LEAST_SHARE, at_most=1.0
+    )
     selector: str = option(
         "random",
         "drawn anew each step, or all in ceil(1/p) steps: a share of 1/ceil(1/p) each",

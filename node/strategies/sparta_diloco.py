@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from node.base.options import option
 from node.strategies.diloco import DiLoCo
+from node.strategies.sparta import LEAST_SHARE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,7 +22,9 @@ class SpartaDiLoCo(DiLoCo):
     average (P: bytes of all parameters); `codec` makes DiLoCo's part smaller.
     """
 
-    p: float = option(0.005, "share of the parameters averaged per step", above=0.0, at_most=1.0)
+    p: float = option(
+        0.005, "share of the parameters averaged per step", at_least=LEAST_SHARE, at_most=1.0
+    )
     selector: str = option(
         "random",
         "drawn anew each step, or all in ceil(1/p) steps: a share of 1/ceil(1/p) each",

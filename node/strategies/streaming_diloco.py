@@ -21,7 +21,7 @@ class StreamingDiLoCo(Strategy):
     Every H/F steps one of F fragments makes its outer step, each fragment once in H steps. Its data are sent tau
     steps earlier and arrive at parameters that have moved on: these become (1 - alpha) · shared + alpha · own. A rank
     sends 2(N-1)/N · P/F bytes every H/F steps (P: bytes of all parameters), half of that as fp16 or bf16, a quarter
-    as int8; after the last step it sends once more the fragments that are not up to date.
+    as int8; after the last step it sends once more the fragments that are not up to date, all of them at once.
 
     A fragment is a piece of the flat parameters; all have the same size, up to one parameter.
     """

@@ -108,7 +108,11 @@ class Task(AnyTask, ABC):
         return
 
     def fingerprint(self) -> bytes:
-        """Return bytes that identify the data: ranks whose data differ do not start."""
+        """Return bytes that identify the training data, as far as is cheap.
+
+        Ranks whose bytes differ do not start, and a checkpoint with others is refused. What the bytes do not hold (by
+        default everything but the number of samples) may differ unnoticed.
+        """
         return str(self.train_size).encode()
 
     @abstractmethod

@@ -47,9 +47,9 @@ class DatasetTask(Task):
         """Do nothing: the data are in memory."""
 
     def fingerprint(self) -> bytes:
-        """Return sizes, classes, the indices that a split chose, and a sample if it is the same each time.
+        """Return sizes, classes, the indices that a split chose, and the first sample if it is the same each time.
 
-        Empty if every rank has data of its own.
+        The other samples may differ unnoticed. Empty if every rank has data of its own.
         """
         if self.own_samples:
             return b""

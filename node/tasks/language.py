@@ -35,7 +35,9 @@ class Language(Task):
     )
     context: int = option(64, "bytes per sample", at_least=2)
     dropout: float = option(0.0, "share of activations dropped", at_least=0.0, below=1.0)
-    mbyte: float = option(4.0, "training text, in 10^6 bytes; at most all there is", above=0.0)
+    mbyte: float = option(
+        4.0, "training text, in 10^6 bytes; at most all there is", above=0.0, at_most=1e6
+    )
 
     def load(self, data_dir: Path | None) -> None:
         """Read the text; `data_dir` is another folder with .py files."""

@@ -1,5 +1,6 @@
 """The common part of tasks on small pictures in ten classes: everything except reading the files."""
 
+import zlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +42,12 @@ class Pictures(Task):
         self.train_size = len(self._images)
 
     def fingerprint(self) -> bytes:
-        """Return the classes of all training samples."""
+        """Return a checksum of all training pictures, and their classes."""
         from node.dist.flat import to_bytes
 
         assert self.labels is not None
-        return to_bytes([self.labels])
+        pictures = zlib.crc32(self._images.contiguous().numpy())
+        return pictures.to_bytes(4, "big") + to_bytes([self.labels])
 
     def make_model(self) -> "nn.Module":
         """Return a `Cnn` in the memory layout that suits this CPU's convolutions: 1.25 times faster."""

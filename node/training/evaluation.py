@@ -1,10 +1,11 @@
 """Evaluation of the model: when it is tested, and which replica or average.
 
-During training, rank 0 tests the parameters that the ranks last agreed on, or its own if they agree on nothing before
-the end (sparta, gossip), and the other ranks go on. So rank 0 is late for the next exchange, and ranks that compute
+During training, rank 0 tests the parameters that the ranks last agreed on, and the other ranks go on. If ranks agree
+only at the end, rank 0 tests what it has: its own parameters (sparta, gossip), its own shared ones (eager-diloco), or
+the average of its island (fedavg with island_size). So rank 0 is late for the next exchange, and ranks that compute
 meanwhile get that time for free. After training (`--eval after`), all tests are made at the end, each on the average
-over all ranks at its step, for which every rank kept its own part: tests then neither take time from training nor
-give it any. The task's statistics that a test depends on (`Task.statistics`) are those of rank 0 at that step.
+over all ranks at its step, for which every rank kept its own part: tests then neither take time from training nor give
+it any. The task's statistics that a test depends on (`Task.statistics`) are those of rank 0 at that step.
 """
 
 import time

@@ -143,8 +143,9 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--eval",
         default="during",
-        help="during: rank 0 tests at once what the ranks last agreed on; after: test after the last "
-        "step, on the average over all ranks, which keep a copy per test (default during)",
+        help="during: rank 0 tests at once what the ranks last agreed on (sparta, gossip, eager-diloco and fedavg's"
+        " islands: what it has itself); after: test after the last step, on the average over all ranks, which keep a"
+        " copy per test (default during)",
     )
     add(
         "--checkpoint-every",

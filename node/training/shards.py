@@ -1,4 +1,8 @@
-"""Data sharding: which samples a rank takes in a step: evenly mixed, always the same, or skewed by class."""
+"""Data sharding: which samples a rank takes in a step: evenly mixed, always the same, or skewed by class.
+
+An epoch ends with its last full step (see batch_samples). Torch's DistributedSampler keeps the samples that are left
+over, and uses some twice.
+"""
 
 import random
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ def ring(ranks, size):
 
 def averaged_half(ranks):
     """A round of fedavg with half of the ranks: they sum, and send the sum to all."""
-    return (max(1, round(0.5 * ranks)) - 1 + ranks - 1) * P
+    return (max(1, int(0.5 * ranks + 0.5)) - 1 + ranks - 1) * P
 
 
 def islands_of_two(ranks):

@@ -243,6 +243,25 @@ def test_a_strategy_of_ones_own_trains(run, tmp_path):
     assert ranks.of("start")[0]["config"]["strategy_options"] == {"every": 2}
 
 
+def test_a_strategy_knows_its_samples_when_it_is_set_up(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
+            from dataclasses import dataclass
+
+            from node.strategies.ddp import DDP
+
+
+            @dataclass
+            class Counting(DDP):
+                def setup(self, model, optimizer, comm, seed):
+                    assert self.samples == 768  # half of data_dir's
+                    super().setup(model, optimizer, comm, seed)
+        """)
+    )
+    ranks = run(2, *SMALL, "--strategy", f"{tmp_path}/mine.py:Counting")
+    assert len(ranks.of("step")) == 3
+
+
 def test_samples_are_shared_out_without_overlap_and_reordered_each_epoch():
     def epoch(start):
         steps = range(start, start + 5)

@@ -65,6 +65,19 @@ def test_a_test_may_be_on_some_of_the_pictures(asked, tested, monkeypatch):
     assert found == pytest.approx(int((classes[:tested] == 3).sum()) / tested)
 
 
+def test_pictures_are_identified_by_their_bytes_and_their_classes(monkeypatch):
+    def seen(value, label):
+        pictures, classes = torch.zeros(30, 1, 28, 28, dtype=torch.uint8), torch.arange(30) % 10
+        pictures[-1, 0, -1, -1], classes[-1] = value, label
+        monkeypatch.setattr(FashionMnist, "read", lambda *_, train: (pictures, classes))
+        task = FashionMnist()
+        task.load(None)
+        return task.fingerprint()
+
+    assert seen(0, 9) == seen(0, 9)
+    assert len({seen(0, 9), seen(1, 9), seen(0, 8)}) == 3
+
+
 def test_alpha_too_small_for_a_batch_each_is_said():
     with pytest.raises(OptionError, match="--alpha 1e-05 leaves one of 20 ranks without 64"):
         dirichlet_shards(LABELS, 20, 1e-5, seed=1, least=64)

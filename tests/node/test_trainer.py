@@ -242,13 +242,18 @@ def test_a_mistake_and_a_failure_of_one_rank_end_all(script):
             except OptionError as error:
                 print("mistake:", error)
             try:
-                Trainer(model, broken_on_rank_1, val).fit(**asked)
+                trainer = Trainer(model, broken_on_rank_1, val)
+                trainer.fit(**asked)
             except RuntimeError as error:
                 print("failure:", error)
+                print("folder:", trainer.run_folder)
         """)
     said = done.stdout.splitlines()
     assert "mistake: --batch-size: rank 1 wants more than its 3 samples" in said
-    assert "failure: rank 1 of 2 failed: ArithmeticError: no sample; its words are above" in said
+    [folder] = [line.removeprefix("folder: ") for line in said if line.startswith("folder: ")]
+    assert (Path(folder) / "metrics-rank0.jsonl").is_file()
+    failure = "failure: rank 1 of 2 failed: ArithmeticError: no sample; its words are above"
+    assert f"{failure}, its files in {folder}" in said
     assert done.stderr.count("fit: error: ") == 1  # and no traceback of the mistake
     assert done.stderr.count("OptionError") == 0
 
@@ -298,6 +303,39 @@ if __name__ == "__main__":
     parent.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in parent.communicate(timeout=HANGS_S)[1]
     assert (tmp_path / "ended").exists()
+
+
+def test_the_folder_of_a_run_that_failed_on_a_cluster_is_the_one_that_the_launcher_names(
+    script, tmp_path
+):
+    """The launcher is a fake one: in a node there is none."""
+    launcher = tmp_path / "cluster" / "launch.py"
+    launcher.parent.mkdir()
+    launcher.write_text("""
+import os, pathlib, sys
+named = pathlib.Path("named")
+if not named.exists():
+    print(f'{{"folder": "{os.getcwd()}/runs/it"}}')
+    named.touch()
+sys.exit(1)
+""")
+    done = script("""
+        from node.exogym import Trainer
+
+        if __name__ == "__main__":
+            trainer = Trainer(*make_task())
+            for _ in range(2):
+                try:
+                    trainer.fit(backend="cluster", strategy="ddp", num_nodes=2, max_steps=1)
+                except RuntimeError as error:
+                    print(error, "|", trainer.run_folder)
+        """)
+    said = "cluster.launch ended with exit code 1; its words are above"
+    folder = f"{tmp_path}/runs/it"
+    assert done.stdout.splitlines() == [
+        f"{said}, the run's files in {folder} | {folder}",
+        f"{said} | {folder}",  # the second names no folder of its own
+    ]
 
 
 def _hear_sigint():
@@ -398,6 +436,57 @@ def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
     assert rest.flat == whole.flat
 
 
+def test_a_script_goes_on_from_a_fit_that_failed(script, tmp_path):
+    script("""
+        from pathlib import Path
+        from node.exogym import Trainer
+
+        class Fragile(Line):
+            batches = 0
+
+            def forward(self, batch):
+                self.batches += self.training
+                if self.batches == 5 and not Path("mended").exists():
+                    raise ArithmeticError("no more")
+                return super().forward(batch)
+
+        if __name__ == "__main__":
+            _, *data = make_task()
+            trainer = Trainer(Fragile(), *data)
+            asked = dict(backend="local", strategy="fedavg", num_nodes=2, max_steps=6)
+            try:
+                trainer.fit(**asked, checkpoint_interval=3)
+            except RuntimeError:
+                Path("mended").touch()
+            trainer.fit(**asked, checkpoint_interval=3, resume=trainer.run_folder)
+            Path("folder").write_text(str(trainer.run_folder))
+        """)
+    rest = Fit(Path((tmp_path / "folder").read_text()), 2)
+    assert [line["step"] for line in rest.of("step")] == [4, 5, 6]
+
+
+def test_ranks_start_with_the_words_and_in_the_folder_that_the_script_was_started_with(
+    script, tmp_path
+):
+    script(
+        """
+        import os
+        import sys
+        from node.exogym import Trainer
+
+        if __name__ == "__main__":
+            assert sys.argv.pop(1) == "--word"
+            assert os.path.exists("mine.py")
+            os.makedirs("deeper", exist_ok=True)
+            os.chdir("deeper")
+            fit = Trainer(*make_task()).fit
+            fit(backend="local", strategy="ddp", num_nodes=1, max_steps=1)
+        """,
+        "--word",
+    )
+    assert len(list(tmp_path.glob("deeper/runs/*/model.pt"))) == 1
+
+
 def test_minibatches_add_up_to_the_batch(fit):
     def steady(model, train, val):
         model.net[2].p = 0.0  # dropout would draw differently in parts
@@ -428,7 +517,7 @@ def test_ranks_take_their_own_datasets(fit):
     assert losses[0] != losses[1]
 
 
-SPEC = OptimSpec(torch.optim.AdamW, lr=3e-4, weight_decay=0.05)
+SPEC = OptimSpec(cls=torch.optim.AdamW, lr=3e-4, weight_decay=0.05)
 SGD = OptimSpec(torch.optim.SGD, lr=3e-4, weight_decay=0.05)
 COMMON = {
     "max_norm": 0.7,
@@ -485,6 +574,10 @@ def test_arguments_of_strategies_arrive():
     ("make", "message"),
     [
         (lambda: OptimSpec(torch.optim.RMSprop).flags(), "unknown optimizer 'RMSprop'"),
+        (
+            lambda: OptimSpec(type("AdamW", (torch.optim.AdamW,), {})).flags(),
+            "OptimSpec: AdamW of test_trainer is not torch.optim's",
+        ),
         (lambda: OptimSpec("adam", weight_decay=0.1).flags(), "take torch.optim.AdamW"),
         (lambda: OptimSpec("sgd", nesterov=True).flags(), "for outer_optim_spec alone"),
         (lambda: DiLoCoStrategy(SPEC, SPEC), "outer_optim_spec must be OptimSpec"),
@@ -502,6 +595,12 @@ def test_arguments_of_strategies_arrive():
                 lr_scheduler="lambda_cosine", lr_scheduler_kwargs={"warmup_steps": 0.5}
             ),
             "lr_scheduler_kwargs: warmup_steps must be a whole number, not 0.5",
+        ),
+        (
+            lambda: FedAvgStrategy(
+                lr_scheduler="lambda_cosine", lr_scheduler_kwargs={"max_steps": 9}
+            ),
+            "lr_scheduler_kwargs: max_steps is an argument of fit",
         ),
         (lambda: DeMoStrategy(SPEC, weight_decay=0.1), "put it into that"),
     ],

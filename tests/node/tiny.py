@@ -89,8 +89,8 @@ def train(
         inner = make_optimizer(optimizer, list(net.parameters()), lr, momentum)
         cls = strategy_class(strategy)
         chosen = cls(**parse_settings(strategy, cls, settings.split()))
-        chosen.setup(net, inner, comm, seed)
         chosen.samples = own_samples[comm.rank] if own_samples else batch
+        chosen.setup(net, inner, comm, seed)
         return net, inner, chosen, start_clipping(clip, chosen)
 
     net, inner, chosen, clip_own = assemble()

@@ -84,6 +84,27 @@ LEARNING = (
         "tests/node/test_same_data.py::test_a_picture_may_be_one_shade_off_and_a_number_in_its_last_bits",
     ),
     Mutation(
+        "epochs without their last samples",
+        "node/exogym/fit_flags.py",
+        "-(-self.num_epochs * train_size // a_step)",
+        "self.num_epochs * train_size // a_step",
+        "tests/node/test_fit_arguments.py::test_the_steps_of_some_epochs_use_all_their_samples",
+    ),
+    Mutation(
+        "pictures that nobody compares",
+        "node/tasks/pictures.py",
+        "zlib.crc32(self._images.contiguous().numpy())",
+        "0",
+        "tests/node/test_tasks.py::test_pictures_are_identified_by_their_bytes_and_their_classes",
+    ),
+    Mutation(
+        "half a rank is none",
+        "node/strategies/fedavg.py",
+        "self.fraction * len(everyone) + 0.5",
+        "self.fraction * len(everyone)",
+        "tests/unit/test_fedavg.py::test_a_fraction_of_half_a_rank_more_is_one_rank_more",
+    ),
+    Mutation(
         "all ranks drop the same activations",
         "node/train.py",
         "config.seed + 1_000_003 * (rank + 1)",
