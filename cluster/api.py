@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cluster.base.console import Console, command_line
-from cluster.base.errors import ClusterError, PrerequisiteError, UsageError, unknown
+from cluster.base.errors import ClusterError, PrerequisiteError, UsageError, shown, unknown
 from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
+from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.ownership import check_checkout
 from cluster.engine.resources import Limit, ResourceValue, make_resource_request
 from cluster.hosts.connect import compose_for, connect_engine, has_ended, hosts_of
@@ -68,7 +69,7 @@ class Cluster:
         name: the cluster's name; clusters with different names run side by side.
         nodes: the number of nodes; None: as many as exist, or 3.
         profile: the links' profile, a name or a file; None leaves the links as they are.
-        topology: which nodes have a link.
+        topology: which nodes have a link, a name or a file.
         seed: draws the links from the profile.
         wire: what impairs incoming packets: netem, nfqueue, or auto.
         isolated: whether nodes without a link cannot reach each other.
@@ -91,8 +92,8 @@ class Cluster:
         name: str = DEFAULT_NAME,
         *,
         nodes: int | None = None,
-        profile: str | None = None,
-        topology: str = "full",
+        profile: str | Path | None = None,
+        topology: str | Path = "full",
         seed: int = 1,
         wire: str = "auto",
         isolated: bool = False,
@@ -105,6 +106,9 @@ class Cluster:
         console: Console | None = None,
         force: bool = False,
     ) -> None:
+        for what, number in {"nodes": nodes, "slot": slot}.items():
+            if number is not None and type(number) is not int:
+                raise UsageError(f"{what} is {shown(number)}", f"a whole number: {what}=3")
         link_spec = None
         if profile is None:
             reject_unused_link_options(topology, seed, wire, isolated=isolated)
@@ -269,11 +273,11 @@ class Cluster:
     def change_for(self, changes: Sequence[Change], seconds: float) -> LinkState:
         """Change single links for some seconds; then, or on Ctrl-C, restore each value not changed again since.
 
-        Other commands can use the cluster meanwhile; they leave these links as they are. Raises as `change`.
+        Other commands can use the cluster meanwhile; they leave these links as they are. What is restored is what was
+        asked for without a time: a value from before may be another such change's. Raises as `change`.
         """
         with self.alone:
-            before = self.settle()
-            plans = change_plans(before.plans, changes)
+            plans = change_plans(self.settle().plans, changes)
             note = note_temporary_change(self.spec, command_line())
         try:
             apply_some(self.fleet, plans)
@@ -281,16 +285,16 @@ class Cluster:
             time.sleep(seconds)
         finally:
             with restoring(note):
-                now = self.links()
-                undone = undo_changes(before.plans, now.plans, changes)
-                apply_some(self.fleet, change_plans(now.plans, undone))
+                now = self.links().plans
+                undone = undo_changes(read_record(self.spec) or {}, now, changes)
+                apply_some(self.fleet, change_plans(now, undone))
         return self.links()
 
     @contextmanager
     def changed(
         self, change: Callable[[Mapping[str, NodePlan]], Mapping[str, NodePlan]]
     ) -> Iterator[None]:
-        """Change links within the block and restore the previous ones after it, also on an interrupt.
+        """Change links within the block and restore those asked for after it, also on an interrupt.
 
         No other command can use the cluster meanwhile. If we are killed, the next command undoes the change.
 
@@ -302,15 +306,15 @@ class Cluster:
             ClusterError: the cluster is in use, or a node could not apply its links.
         """
         with self.alone:
-            before = self.settle().plans
-            plans = change(before)
+            in_force = self.settle().plans
+            plans, asked = change(in_force), {**in_force, **(read_record(self.spec) or {})}
             note = note_temporary_change(self.spec, command_line())
             try:
                 apply_some(self.fleet, plans)
                 yield
             finally:
                 with restoring(note):
-                    apply_some(self.fleet, {node: before[node] for node in plans})
+                    apply_some(self.fleet, {node: asked[node] for node in plans})
 
     def replay(self, playback: Playback) -> TraceExit:
         """Play a trace on links of the running cluster to its end; then restore them, also on an interrupt.
@@ -387,8 +391,8 @@ class Cluster:
             schedule: changes of links and nodes during the run: `cluster.schedule.schedule_file.load_schedule`.
             nproc_per_node: the number of ranks on each node.
             max_results: the most that is fetched of the results of one node's ranks ("500m").
-            stall_timeout_s: end the run after a stall of this many seconds; 0: only report it; None: as long as a
-                collective may take, at least ten minutes for a program of your own.
+            stall_timeout_s: end the run after a stall of this many seconds, 3 or more; 0: only report it; None: as
+                long as a collective may take, at least ten minutes for a program of your own.
             max_restarts: how often each rank that is not essential is restarted after a failure; None: 3 times.
             rank_order: the nodes in rank order: node1,node3,node2, or best, by the links; None: the nodes' own order.
             shared: give all ranks a common folder, $GRADWIRE_SHARED_DIR, whose traffic uses no link.
@@ -425,15 +429,25 @@ class Cluster:
         return self.execute(asked, live_options)
 
     def execute(self, experiment: Experiment, live_options: LiveOptions | None = None) -> Run:
-        """Run an experiment on the cluster as it is, over the links in force."""
+        """Run an experiment on the cluster as it is, over the links in force.
+
+        Raises:
+            UsageError: its stall timeout is out of bounds. ClusterError: it repeats a run, on another cluster.
+        """
+        from cluster.run.launch_again import Repetition, checked_stall_timeout_s
         from cluster.run.runner import LIVE, run_program
 
+        checked_stall_timeout_s(experiment.stall_timeout_s, "stall_timeout_s")
         with self.alone:
+            link_state = self.settle()
+            if isinstance(experiment, Repetition):
+                limits = CpuLimits(self.engine, self.name).document()
+                experiment.check(self.spec, link_state.links, limits)
             return run_program(
                 self.engine,
                 self.spec,
                 self.fleet,
-                self.settle(),
+                link_state,
                 experiment,
                 self.console,
                 live_options or LIVE,

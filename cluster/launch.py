@@ -60,7 +60,12 @@ from cluster.live.live_run import LiveOptions
 from cluster.run.experiment import Experiment
 from cluster.run.experiment_file import ExperimentFile, read_experiment_file
 from cluster.run.job import make_job
-from cluster.run.launch_again import experiment_again, refuse_other_cluster, request_again
+from cluster.run.launch_again import (
+    Repetition,
+    experiment_again,
+    refuse_other_cluster,
+    request_again,
+)
 from cluster.run.launch_words import NONE, parse_essential_ranks, parse_stall_timeout_s
 from cluster.run.past_run import PastLaunch, read_past_launch
 from cluster.run.program import Program, fit_program, training, user_program
@@ -93,11 +98,16 @@ def main(argv: list[str] | None = None) -> int:
     flags = [flag for action in parser._actions for flag in action.option_strings]
 
     def launch(args: Namespace) -> object:
-        said = [word.partition("=")[0] for word in words[:split] if word.startswith("-")]
+        said = [_flag(word) for word in words[:split] if word.startswith("-")]
         said += [SAME_AS[word] for word in said if word in SAME_AS]
         return launch_verb(args, args.rest, words[split + 1 :], flags, said)
 
     return run_verb(parser, launch, words[:split], keep_rest=True)
+
+
+def _flag(word: str) -> str:
+    """Return the flag of a word: --nodes of --nodes=3, -f of -fruns/NAME."""
+    return "-f" if word.startswith("-f") else word.partition("=")[0]
 
 
 def launch_verb(
@@ -142,14 +152,17 @@ def launch_verb(
 def load_experiment(path: Path | str) -> Experiment:
     """Load an experiment.yml, or an earlier run's run.yml; `Cluster.of(experiment)` is its cluster.
 
+    An earlier run is only repeated on a cluster as the run's: a launch refuses others.
+
     Raises:
         UsageError: the file is neither, or invalid; names path and key.
     """
     parser = launch_parser(None)
-    args = parser.parse_args(["--file", str(path)])
+    args = parser.parse_args([f"--file={path}"])
     plan = make_plan(args, (), (), [], ())
     plan.cluster.close()
-    return plan.experiment
+    past, experiment = plan.past, plan.experiment
+    return experiment if past is None else Repetition(**vars(experiment), run=past)
 
 
 class Plan(NamedTuple):

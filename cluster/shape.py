@@ -14,6 +14,7 @@ trace ends by itself, unless --loop repeats it.
 
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.api import Cluster
@@ -37,6 +38,7 @@ FIELDS = {
     "corrupt": ("corrupt_pct", "PCT", "packets with one bit flipped"),
     "reorder": ("reorder_pct", "PCT", "packets that skip the delay and overtake others"),
 }
+OF_PROFILE = ("--topology", "--link-seed", "--seed", "--wire", "--isolated")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,18 +49,25 @@ def main(argv: list[str] | None = None) -> int:
     _add_link(parser)
     add_force(parser)
     parser.add_argument("--clear", action="store_true", help="remove all shaping")
-    return run_verb(parser, shape, argv)
+    words = sys.argv[1:] if argv is None else argv
+    typed = [word.partition("=")[0] for word in words]
+    return run_verb(parser, lambda args: shape(args, typed), argv)
 
 
-def shape(args: Namespace) -> dict[str, object]:
-    """Run the verb; return the links in force and, with --trace, the replay's record."""
-    if (args.link or args.clear) and not _is_typed("--profile"):
-        args.profile = None  # it came from the environment
+def shape(args: Namespace, typed: Sequence[str]) -> dict[str, object]:
+    """Run the verb; return the links in force and, with --trace, the replay's record.
+
+    Options about a profile that are not among the `typed` flags came from the environment, and may not apply.
+    """
+    if (args.link or args.clear) and "--profile" not in typed:
+        args.profile = None
     if [bool(args.profile), bool(args.link), args.clear].count(True) != 1:
         raise UsageError(
             "exactly one of --profile NAME, --link SRC:DST and --clear is needed",
             "list the profiles: python -m cluster.profiles",
         )
+    if not args.profile and (unused := [flag for flag in OF_PROFILE if flag in typed]):
+        raise UsageError(f"{unused[0]} is for --profile NAME", f"{unused[0]} … --profile wan")
     cluster = Cluster(args.name, console=Console(), force=args.force)
     try:
         if args.trace:
@@ -70,10 +79,6 @@ def shape(args: Namespace) -> dict[str, object]:
     if not args.json:
         print_shape(link_state, args.name)
     return link_state.document() | played
-
-
-def _is_typed(flag: str) -> bool:
-    return any(word.partition("=")[0] == flag for word in sys.argv)
 
 
 def _add_link(parser: ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from cluster.base.errors import UsageError, shown
 
 MOST_DIGITS = 300
+MERGE = "tag:yaml.org,2002:merge"
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -22,8 +24,23 @@ def read_yaml(path: Path, hint: str = "") -> object:
     Raises:
         UsageError: the file does not exist, or is not text or not YAML; the message names the line.
     """
+    return _read(path, hint, [_Loader])[0]
+
+
+def read_yaml_and_words(path: Path, hint: str = "") -> tuple[object, object]:
+    """Return the content of a YAML file, and the same with numbers as the words that stand there: '010', not 8.
+
+    Raises like `read_yaml`.
+    """
+    content, words = _read(path, hint, [_Loader, _WordLoader])
+    return content, words
+
+
+def _read(path: Path, hint: str, loaders: Iterable[type[yaml.SafeLoader]]) -> list[object]:
+    """Return the content of a file, read once, as each loader constructs it."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        text = path.read_text(encoding="utf-8")
+        return [yaml.load(text, loader) for loader in loaders]
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
@@ -67,7 +84,28 @@ def number_within(value: object, limits: tuple[float, float], what: str) -> floa
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that reads dates as words and rejects integers that are too large for a float."""
+    """A safe loader that reads dates as words and rejects what would be lost: huge integers, a key given twice."""
+
+    # The stubs of PyYAML take the anchor, a word, for the dictionary of all anchors.
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:  # type: ignore[override]
+        """Compose a mapping; nothing is merged into it yet, so that its own keys may override merged ones."""
+        node = super().compose_mapping_node(anchor)  # type: ignore[arg-type]
+        _refuse_twice(key for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        return node
+
+
+class _WordLoader(_Loader):
+    """The same loader, for words of a command: a number is what its user typed."""
+
+
+def _refuse_twice(keys: Iterable[yaml.ScalarNode]) -> None:
+    """Refuse a second key of the same kind and text; `<<` merges each time."""
+    found = set()
+    for key in keys:
+        if (key.tag, key.value) in found and key.tag != MERGE:
+            words = f"key {shown(key.value)} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, words, key.start_mark)
+        found.add((key.tag, key.value))
 
 
 def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -103,6 +141,8 @@ def _joined(pair: str) -> str:
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:str", _construct_word)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_word)
+_WordLoader.add_constructor("tag:yaml.org,2002:int", _construct_word)
+_WordLoader.add_constructor("tag:yaml.org,2002:float", _construct_word)
 
 
 def _in_one_line(error: yaml.YAMLError) -> str:

@@ -90,24 +90,24 @@ def changed_link(link: Link, changes: Iterable[Change], underlay: Underlay) -> L
 
 
 def undo_changes(
-    before: Mapping[str, NodePlan],
+    asked: Mapping[str, NodePlan],
     now: Mapping[str, NodePlan],
     changes: Sequence[Change],
 ) -> list[Change]:
-    """Return the changes that restore the old values, if at least one end still has the new ones.
+    """Return the changes that restore the values asked for, if at least one end still has the new ones.
 
     Args:
-        before: the plans before the changes.
+        asked: the plans on record; the values before the changes may have been those of another temporary change.
         now: the plans in force.
-        changes: what was changed in between.
+        changes: what was changed for a while.
     """
     undone = []
     for change in changes:
-        (old, *_), ends = _link_of(before, change), _link_of(now, change)
+        links, ends = _link_of(asked, change), _link_of(now, change)
         values = {
-            field: getattr(old, field)
+            field: getattr(links[0], field)
             for field, value in change.values.items()
-            if any(getattr(end, field) == value for end in ends)
+            if links and any(getattr(end, field) == value for end in ends)
         }
         if values:
             undone.append(Change(change.src, change.dst, values))

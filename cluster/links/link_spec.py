@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from cluster.base.errors import ClusterError, UsageError, shown, unknown
 from cluster.base.spec import Node
@@ -16,6 +17,7 @@ from protocol.link import WIRE_CHOICES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
 MOST_NAME = 255  # characters, as of a file name
+MOST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -117,29 +119,35 @@ def _checked_base(name: str) -> str:
 
 
 def make_link_spec(
-    profile: str, topology: str, seed: int, wire: str, *, isolated: bool = False
+    profile: str | Path, topology: str | Path, seed: int, wire: str, *, isolated: bool = False
 ) -> LinkSpec:
     """Return the link spec that the user asked for, checked.
 
     Raises:
-        UsageError: unknown profile, topology or wire.
+        UsageError: unknown profile, topology or wire, or no such seed.
     """
     if wire not in WIRE_CHOICES:
         raise unknown("wire", wire, WIRE_CHOICES)
-    graph = load_topology(topology)
+    if type(seed) is not int or abs(seed) > MOST_SEED:  # True is no seed, either
+        raise UsageError(
+            f"the link seed is {shown(seed)}", f"a whole number, -{MOST_SEED} to {MOST_SEED}"
+        )
+    graph = load_topology(str(topology))
     if isolated:
         graph = replace(graph, isolated=True)
-    return LinkSpec(load_profile(profile), graph, seed, wire)
+    return LinkSpec(load_profile(str(profile)), graph, seed, wire)
 
 
-def reject_unused_link_options(topology: str, seed: int, wire: str, *, isolated: bool) -> None:
+def reject_unused_link_options(
+    topology: str | Path, seed: int, wire: str, *, isolated: bool
+) -> None:
     """Refuse options about links without a profile: they would change nothing.
 
     Raises:
         UsageError: names the option.
     """
     said = [
-        ("--topology", topology != "full"),
+        ("--topology", str(topology) != "full"),
         ("--link-seed", seed != 1),
         ("--wire", wire != "auto"),
         ("--isolated", isolated),

@@ -7,8 +7,9 @@
     schedule:
       - {at: step 20, link: node1:node2, loss_pct: 2, for: 10s}
 
-`program: [train.py, --epochs, "2"]` runs a script of your own instead of node.train. Paths are relative to the file's
-folder. A flag beside `-f` overrides its key; what neither sets has its default. examples/experiment.yml has every key.
+`program: [train.py, --epochs, 2]` runs a script of your own instead of node.train. A number in place of a word is what
+stands there (010, 1_000), as on the command line. Paths are relative to the file's folder. A flag beside `-f` overrides
+its key; what neither sets has its default. examples/experiment.yml has every key.
 `KEYS` defines them all, for the parser and the JSON Schema (`experiment_schema`).
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.spec import DEFAULT_NAME, DEFAULT_NODES, MAX_NODES, MAX_SLOTS, ClusterSpec
-from cluster.base.yaml_file import is_file, named_from, read_yaml
+from cluster.base.yaml_file import is_file, named_from, read_yaml_and_words
 from cluster.engine.resources import ALL, NONE, make_resource_request, split_words
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
@@ -125,10 +126,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: its JSON Schema, and the function that reads it."""
+    """A kind of value: its JSON Schema, the function that reads it, and whether that gets numbers as words."""
 
     schema: Mapping[str, object]
     read: Read
+    as_words: bool = False
 
 
 def read_experiment_file(path: Path) -> ExperimentFile | None:
@@ -140,10 +142,10 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
     if is_folder or (path.name == RUN_FILE and not is_file(path)):
         return None
-    document = read_yaml(path, HINT)
+    document, words = read_yaml_and_words(path, HINT)
     kind = document.get(KIND) if isinstance(document, dict) else None
-    if isinstance(document, dict) and kind == EXPERIMENT:
-        return _parse(path, {str(key): value for key, value in document.items() if key != KIND})
+    if isinstance(document, dict) and isinstance(words, dict) and kind == EXPERIMENT:
+        return _parse(path, _by_name(document), _by_name(words))
     if path.name == RUN_FILE and kind in (RUN, None):  # older runs have no kind
         return None
     raise UsageError(
@@ -152,7 +154,14 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
     )
 
 
-def _parse(path: Path, document: Mapping[str, object]) -> ExperimentFile:
+def _by_name(document: Mapping[object, object]) -> dict[str, object]:
+    return {str(key): value for key, value in document.items() if key != KIND}
+
+
+def _parse(
+    path: Path, document: Mapping[str, object], words: Mapping[str, object]
+) -> ExperimentFile:
+    """Return the experiment of a file; `words` is its document with numbers as words."""
     for name in document:
         if name not in KEYS:
             raise unknown(f"key in {path}:", name, (KIND, *KEYS))
@@ -160,7 +169,8 @@ def _parse(path: Path, document: Mapping[str, object]) -> ExperimentFile:
         raise UsageError(
             f"{path}: program and options exclude each other", "put arguments into program"
         )
-    found = {name: _read_key(path, name, value) for name, value in document.items()}
+    given = {name: words[name] if KEYS[name].kind.as_words else document[name] for name in document}
+    found = {name: _read_key(path, name, value) for name, value in given.items()}
     values = {KEYS[name].dest: value for name, value in found.items() if KEYS[name].flag}
     program: tuple[str, ...] = found.get("program", ())  # type: ignore[assignment]
     if program and program[0] == "-m":
@@ -177,13 +187,9 @@ def _read_key(path: Path, name: str, value: object) -> object:
 
 
 def _scalar(value: object, _: Path) -> str:
-    if isinstance(value, bool) or not _is_scalar(value):
+    if not isinstance(value, str) or not value:
         raise UsageError(f"{shown(value)} is no word", "a word, or a number")
-    return str(value)
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, str | int | float) and value != "" and "\0" not in str(value)
+    return value
 
 
 def _whole(value: object, _: Path) -> int:
@@ -265,11 +271,13 @@ def _options(value: object, folder: Path) -> tuple[str, ...]:
 
 
 def _scalar_word(value: object, name: str) -> str:
-    if not _is_scalar(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str) or not value:
         raise UsageError(
             f"{name} is {shown(value)}", "one value; for lists of values: python -m cluster.sweep"
         )
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value
 
 
 def _option(name: str, word: str, folder: Path) -> str:
@@ -297,18 +305,18 @@ _SCALAR: dict[str, object] = {"type": ["string", "number", "boolean"], "not": {"
 _LIMIT = {"type": ["string", "number", "null"], "not": {"const": ""}}
 _BY_NODE = {"type": "object", "minProperties": 1, "additionalProperties": _LIMIT}
 _OPTION = {"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR}]}
-WORD = Kind(_WORD, _scalar)
-NAMED = Kind(_WORD, _named)
-PATH = Kind(_WORD, _path)
+WORD = Kind(_WORD, _scalar, as_words=True)
+NAMED = Kind(_WORD, _named, as_words=True)
+PATH = Kind(_WORD, _path, as_words=True)
 WHOLE = Kind({"type": "integer", "minimum": -MOST_COUNT, "maximum": MOST_COUNT}, _whole)
 FLAG = Kind({"type": "boolean"}, _flag)
 VERIFY = Kind({"enum": [True, False, *VERIFICATIONS]}, _verify)
-JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined)
-LIMITS_BY_NODE = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
+JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined, as_words=True)
+LIMITS_BY_NODE = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits, as_words=True)
 SCHEDULE = Kind({}, _schedule)  # experiment_schema adds the schema
-PROGRAM = Kind({"anyOf": [_WORDS, {"type": "string", "pattern": r"\S"}]}, _program)
+PROGRAM = Kind({"anyOf": [_WORDS, {"type": "string", "pattern": r"\S"}]}, _program, as_words=True)
 # experiment_schema adds which names are refused, as these include KEYS.
-OPTIONS = Kind({"type": "object", "additionalProperties": _OPTION}, _options)
+OPTIONS = Kind({"type": "object", "additionalProperties": _OPTION}, _options, as_words=True)
 
 KEYS: dict[str, Key] = {
     "name": Key("--name", WORD, "the cluster", ClusterSpec, {"pattern": "^[a-z][a-z0-9-]{0,30}$"}),

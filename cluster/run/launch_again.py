@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.secrets import SECRET
 from cluster.base.spec import ClusterSpec, name_flag
-from cluster.base.yaml_file import number_within
 from cluster.engine.resources import ResourceRequest, make_resource_request
 from cluster.links.changes import LONGEST_S
 from cluster.run.experiment import Experiment
@@ -29,6 +28,25 @@ from cluster.schedule.record import read_events
 from protocol.link import Link
 
 OLDER = "this run is of an older gradwire, which did not keep what it takes to launch it again"
+
+
+@dataclass(frozen=True)
+class Repetition(Experiment):
+    """The experiment of an earlier run, as a value of its own; a launch refuses clusters that differ from the run's.
+
+    Attributes:
+        run: the earlier run; None: it may be repeated over any links, on nodes with any limits.
+    """
+
+    run: PastLaunch | None = field(default=None, repr=False)
+
+    def check(self, spec: ClusterSpec, links: Sequence[Link], limits: Mapping[str, object]) -> None:
+        """Check that a cluster is as during the run, unless another one was asked for; as `refuse_other_cluster`."""
+        if self.run is None:
+            return
+        asked = replace(self.request, name=self.run.spec.name, slot=None, hosts=None)
+        if asked == request_again(self.run):
+            refuse_other_cluster(self.run, spec, links, limits)
 
 
 def experiment_again(run: PastLaunch) -> Experiment:
@@ -86,12 +104,26 @@ def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
 def _stall_timeout_s(run: PastLaunch) -> float | None:
     """Return the stall timeout of a run; None: the default, or an older run.yml without it."""
     said = run.config.get("stall_timeout_s")
+    return checked_stall_timeout_s(said, f"{run.folder / 'run.yml'}: stall_timeout_s")
+
+
+def checked_stall_timeout_s(said: object, what: str) -> float | None:
+    """Return a stall timeout in seconds, 0 for never, or None for the default; `what` names it in the error.
+
+    Raises:
+        UsageError: it is none of these, or out of the flag's bounds.
+    """
     if said is None:
         return None
-    if said == NEVER_S and not isinstance(said, bool):
-        return NEVER_S
-    return number_within(
-        said, (LEAST_STALL_TIMEOUT_S, LONGEST_S), f"{run.folder / 'run.yml'}: stall_timeout_s"
+    if (
+        isinstance(said, int | float)
+        and not isinstance(said, bool)
+        and (said == NEVER_S or LEAST_STALL_TIMEOUT_S <= said <= LONGEST_S)
+    ):
+        return float(said)
+    raise UsageError(
+        f"{what} is {shown(said)}",
+        f"{LEAST_STALL_TIMEOUT_S:g} to {LONGEST_S:.0f} seconds, or {NEVER_S:g} for never",
     )
 
 

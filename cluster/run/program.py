@@ -13,9 +13,10 @@ import sys
 import tarfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path, PurePosixPath
 
-from cluster.base.errors import ClusterError, UsageError
+from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.paths import CODE_DIR
 from cluster.base.processes import run_bounded
 from cluster.base.secrets import without_secret_options
@@ -43,6 +44,7 @@ NOT_ON_NODES = ("LOCAL_", "GRADWIRE_", "OMP_NUM_THREADS")
 """Variables of this shell that a node does not have, by their beginnings; the configuration is the one of a node."""
 OWN_FLAGS = ("--strategy", "--task")  # their value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
+Words = Sequence[str | Path | float]  # of a command; from Python, also paths and numbers
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Program:
         return self.training.needed_packages
 
 
-def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) -> Program:
+def training(args: Words, folder: Path | None = None, ranks: int = 1) -> Program:
     """Return `python -m node.train` with these arguments, checked before anything starts.
 
     If the strategy or task is the user's own (`--strategy ./mine.py:Mine`), its folder, or `folder`, is sent. Some
@@ -99,16 +101,15 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
     Raises:
         UsageError: an option, strategy or task does not exist, or the folder is too large to send.
     """
-    _check_words(args, folder)
-    _refuse_launcher_flags(args)
-    own, rest = _split_own(args)
+    words = _checked_words(args, folder)
+    _refuse_launcher_flags(words)
+    own, rest = _split_own(words)
     if not own:
         if folder is not None:
             raise UsageError(
                 "--folder without a program, strategy or task of your own", "leave it out"
             )
-        config = _resolve(args, ranks)
-        return _trained((*NODE_TRAIN, *args), config)
+        return _trained((*NODE_TRAIN, *words), _resolve(words, ranks))
     here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
     config = _resolve([*rest, *here], ranks)
     folder = folder or _own_folder(_common_folder([file for file, _ in own.values()]))
@@ -160,7 +161,7 @@ def _checkpoints(run: str) -> Path:
 
 
 def user_program(
-    words: Sequence[str],
+    words: Words,
     folder: Path | None = None,
     essential_ranks: Collection[int] | None = None,
 ) -> Program:
@@ -172,10 +173,12 @@ def user_program(
         essential_ranks: the ranks without which it cannot go on; others are restarted if they fail; None: all.
 
     Raises:
-        UsageError: there is no such script or module, or the folder is too large to send.
+        UsageError: there are no words, there is no such script or module, or the folder is too large to send.
     """
-    _check_words(words, folder)
-    program = _module(words, folder) if words[0] == "-m" else _script(words, folder)
+    argv = _checked_words(words, folder)
+    if not argv:
+        raise UsageError("no words are no program", '["train.py", "--epochs", 2]')
+    program = _module(argv, folder) if argv[0] == "-m" else _script(argv, folder)
     if essential_ranks is None:
         return program
     return replace(program, essential_ranks=frozenset(essential_ranks))
@@ -304,19 +307,26 @@ def _refuse_launcher_flags(args: Sequence[str]) -> None:
             )
 
 
-def _check_words(words: Sequence[str], folder: Path | None) -> None:
-    """Refuse words that this locale cannot encode as arguments or paths: a YAML file may have such letters.
+def _checked_words(words: Words, folder: Path | None) -> list[str]:
+    """Return words as text, if this locale can encode them as arguments: a YAML file may have letters that it lacks.
 
     Raises:
-        UsageError: names the word.
+        UsageError: names the word; or they are no list.
     """
-    for word in [*words, str(folder or "")]:
+    if isinstance(words, str | bytes) or not isinstance(words, Sequence):
+        raise UsageError(f"{shown(words)} is no list of words", '["train.py", "--epochs", 2]')
+    for word in words:
+        if isinstance(word, bool) or not isinstance(word, str | Path | Real):
+            raise UsageError(f"{shown(word)} is no word of a command", "a text, path or number")
+    said = [str(word) for word in words]
+    for word in [*said, str(folder or "")]:
         try:
             os.fsencode(word)
         except UnicodeEncodeError:
             raise UsageError(
                 f"{ascii(word)} has a letter that this locale lacks", "export LC_ALL=C.UTF-8"
             ) from None
+    return said
 
 
 def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
@@ -350,7 +360,8 @@ def _module(words: Sequence[str], folder: Path | None) -> Program:
     parts = words[1].split(".")
     is_name = all(parts) and os.sep not in words[1]
     place = folder.joinpath(*parts) if is_name else folder
-    if not is_name or not (is_file(place.with_suffix(".py")) or _is_folder(place)):
+    is_folder = is_name and os.path.isdir(place)  # noqa: PTH112 - Path.is_dir raises for invalid names
+    if not is_name or not (is_folder or is_file(place.with_suffix(".py"))):
         raise UsageError(
             f"no module {words[1]} in {folder}",
             "start in its folder, or name that: --folder FOLDER",
@@ -392,7 +403,3 @@ def _unreadable(path: Path) -> UsageError:
         f"{path} cannot be read, and would be sent to every node",
         "put the program in a folder of its own, or name another: --folder FOLDER",
     )
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names

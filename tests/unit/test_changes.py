@@ -1,7 +1,14 @@
 """Changes of single links, and the plans that result from them."""
 
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
+import cluster.shape
+from cluster import api
+from cluster.base import spec
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.changes import Change, change_plans, make_changes, parse_seconds, undo_changes
@@ -72,6 +79,88 @@ def test_taking_a_change_back_leaves_what_others_have_changed():
     assert values_of(now["node2"], "node1", "node2").delay_ms == 40.0
 
 
+def test_a_change_of_a_link_that_nobody_asks_for_any_more_is_not_undone():
+    changed = change_plans(PLANS, OWN)
+    line = link_plans(ClusterSpec(size=3).nodes, make_link_spec("mobile", "ring", 1, "auto"))
+    without = {name: plan._replace(links=[]) for name, plan in line.items()}
+    assert undo_changes(without, changed, OWN) == []
+
+
+OWN = [Change("node1", "node3", {"delay_ms": 80.0})]
+OTHER = [Change("node1", "node3", {"delay_ms": 90.0})]
+LOSSY = [Change("node1", "node3", {"loss_pct": 2.0})]
+
+
+class FakeLinks:
+    """The links of a cluster without nodes."""
+
+    def __init__(self, monkeypatch, folder):
+        self.plans = dict(PLANS)
+        monkeypatch.setattr(spec, "PROJECT_DIR", folder)
+        monkeypatch.setattr(api, "read_record", lambda _: dict(PLANS))
+        monkeypatch.setattr(api, "apply_some", lambda _, plans: self.plans.update(plans))
+        monkeypatch.setattr(api, "time", SimpleNamespace(sleep=lambda wait: wait()))
+        ClusterSpec("lab").state_dir.mkdir(parents=True)
+
+    def cluster(self, monkeypatch):
+        own = api.Cluster("lab")
+        own.alone, own._spec = nullcontext(), ClusterSpec("lab")
+        own.console = SimpleNamespace(say=lambda words: None)
+        monkeypatch.setattr(api.Cluster, "fleet", None)
+        for name in ("settle", "links"):
+            monkeypatch.setattr(own, name, lambda: SimpleNamespace(plans=dict(self.plans)))
+        return own
+
+    @property
+    def delay_ms(self):
+        return {values_of(self.plans[n], "node1", "node3").delay_ms for n in ("node1", "node3")}
+
+
+class Moments(SimpleNamespace):
+    """A time that a test lets pass, in place of seconds."""
+
+    def __init__(self):
+        super().__init__(began=threading.Event(), over=threading.Event())
+
+    def __format__(self, _):
+        return "some"
+
+    def __call__(self):
+        self.began.set()
+        assert self.over.wait(20)
+
+
+@pytest.mark.parametrize("first", ["own", "other"])
+def test_of_two_changes_for_a_while_none_stays(monkeypatch, tmp_path, first):
+    """The value that the second one finds is no one's wish for longer than the first one lasts."""
+    links, times = FakeLinks(monkeypatch, tmp_path), {"own": Moments(), "other": Moments()}
+    threads = {}
+    for name, changes in (("own", OWN), ("other", OTHER)):
+        change = links.cluster(monkeypatch).change_for
+        threads[name] = threading.Thread(target=change, args=(changes, times[name]), daemon=True)
+        threads[name].start()
+        assert times[name].began.wait(20)
+        assert links.delay_ms == {changes[0].values["delay_ms"]}
+    for name in sorted(threads, key=lambda name: name != first):
+        times[name].over.set()
+        threads[name].join(20)
+    assert links.plans == PLANS
+
+
+def test_a_change_within_a_block_leaves_nothing_of_another_that_ended_meanwhile(
+    monkeypatch, tmp_path
+):
+    links, while_changed = FakeLinks(monkeypatch, tmp_path), Moments()
+    change = links.cluster(monkeypatch).change_for
+    other = threading.Thread(target=change, args=(OWN, while_changed), daemon=True)
+    other.start()
+    assert while_changed.began.wait(20)
+    with links.cluster(monkeypatch).changed(lambda plans: change_plans(plans, LOSSY)):
+        while_changed.over.set()
+        other.join(20)
+    assert links.plans == PLANS
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("500ms", 0.5), ("1.5m", 90)])
 def test_durations(text, seconds):
     assert parse_seconds(text) == seconds
@@ -97,3 +186,63 @@ def test_a_delay_that_leaves_no_room_for_the_jitter_is_refused():
         change_plans(jittery, [Change("node1", "node3", {"delay_ms": 20.0})])
     both = {"delay_ms": 20.0, "jitter_ms": 10.0}
     assert change_plans(jittery, [Change("node1", "node3", both)])
+
+
+class FakeCluster:
+    """A cluster without nodes, whose links can be changed at will."""
+
+    def __init__(self, name, console, force):
+        self.console = console
+
+    def shape(self, *_):
+        return SimpleNamespace(document=dict)
+
+    change = shape
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def shape(monkeypatch, capsys):
+    """A function that runs the verb with some words; returns its exit code and what it printed as an error."""
+    monkeypatch.setattr(cluster.shape, "Cluster", FakeCluster)
+
+    def shape(*words):
+        return cluster.shape.main(["--json", *words]), capsys.readouterr().err
+
+    return shape
+
+
+ON_ONE_LINK = ("--link", "node1:node2", "--delay", "80")
+
+
+@pytest.mark.parametrize("words", [ON_ONE_LINK, ("--clear",)])
+@pytest.mark.parametrize(
+    "option",
+    [("--topology", "ring"), ("--topology=full",), ("--seed", "7"), ("--link-seed=7",)]
+    + [("--wire", "netem"), ("--isolated",)],
+)
+def test_options_of_a_profile_are_refused_without_one(shape, words, option):
+    flag = option[0].partition("=")[0]
+    code, said = shape(*words, *option)
+    assert (code, said.splitlines()[0]) == (2, f"error: {flag} is for --profile NAME")
+
+
+@pytest.mark.parametrize("words", [ON_ONE_LINK, ("--clear",), ("--profile", "wan")])
+def test_options_of_a_profile_may_come_from_the_environment(shape, monkeypatch, words):
+    monkeypatch.setenv("GRADWIRE_TOPOLOGY", "ring")
+    monkeypatch.setenv("GRADWIRE_LINK_SEED", "7")
+    assert shape(*words) == (0, "")
+
+
+def test_a_profile_from_the_environment_is_none_beside_a_link(shape, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_PROFILE", "wan")
+    assert shape(*ON_ONE_LINK) == shape("--clear") == shape("--seed", "7") == (0, "")
+    code, said = shape("--clear", "--profile", "wan")
+    assert (code, "exactly one of" in said) == (2, True)
+
+
+def test_a_seed_of_links_out_of_bounds_is_refused_before_anything_starts(shape):
+    code, said = shape("--profile", "wan", "--seed", str(10**12))
+    assert (code, "the link seed is 1000000000000" in said) == (2, True)

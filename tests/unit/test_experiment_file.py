@@ -212,6 +212,24 @@ def test_a_strategy_of_ones_own_lies_beside_the_file(write, plan, monkeypatch):
     assert "mine.py:Mine" in asked["program"]["argv"]
 
 
+def test_numbers_in_place_of_words_are_as_typed(write):
+    path = write(nodes=0x3)
+    (path.parent / "x.py").touch()
+    typed = "[x.py, --seed, 010, --at, 1:30, --version, 1.10, --big, 1_000, --hex, 0x1F, 0.001, 1e-3, 40]"
+    path.write_text(f"{path.read_text()}program: {typed}\nimage: 1.10\nessential_ranks: [00, 01]\n")
+    file = read_experiment_file(path)
+    assert file.program == (str(path.parent / "x.py"), *typed[1:-1].split(", ")[1:])
+    assert (file.values["nodes"], file.values["image"]) == (3, "1.10")
+    assert file.values["essential_ranks"] == "00,01"
+    path.write_text(
+        "kind: experiment\noptions: {lr: 1.0e-5, steps: 40, set: {H: 1_0, beta: 1.10}}\n"
+    )
+    assert read_experiment_file(path).options == (
+        *("--lr=1.0e-5", "--steps=40"),
+        *("--set=H=1_0", "--set=beta=1.10"),
+    )
+
+
 BAD = [
     ({"profil": "wan"}, "unknown key in PATH: 'profil'   try: did you mean 'profile'?"),
     ({"strategy": "ddp"}, "unknown key in PATH: 'strategy'"),
@@ -222,12 +240,12 @@ BAD = [
     ({"slot": 100}, "PATH: slot: slot 100 asked for"),
     ({"image": ["a"]}, "PATH: image: ['a'] is no word"),
     ({"cpus": {}}, "PATH: cpus: an empty mapping"),
-    ({"cpus": [1]}, "PATH: cpus: [1] is no word"),
+    ({"cpus": [1]}, "PATH: cpus: ['1'] is no word"),
     ({"profile": ""}, "PATH: profile: '' is no word"),
     ({"profile": "wan", "wire": "netme"}, "PATH: wire: unknown wire 'netme'"),
     ({"isolated": "yes please"}, "PATH: isolated: 'yes please' is neither true nor false"),
     ({"options": ["ddp"]}, "PATH: options: ['ddp'] is no mapping"),
-    ({"options": {"steps": [1, 2]}}, "PATH: options: steps is [1, 2]"),
+    ({"options": {"steps": [1, 2]}}, "PATH: options: steps is ['1', '2']"),
     ({"options": {"steps": None}}, "PATH: options: steps is None"),
     ({"options": {"nodes": 2}}, "PATH: options: 'nodes' is no option of a training"),
     ({"options": {"dry-run": True}}, "PATH: options: 'dry-run' is no option"),

@@ -58,3 +58,42 @@ def test_what_no_file_name_and_no_argument_can_hold_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UsageError, match="no text in line 1"):
         read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "loss_pct: 1\ndelay_ms: 2\nloss_pct: 3\n",
+            "key 'loss_pct' is there twice in line 3, column 1",
+        ),
+        ("- {at: 1s, 'at': 2s}\n", "key 'at' is there twice in line 1, column 12"),
+        ("a: {<<: {b: 1}, c: 1, c: 2}\n", "key 'c' is there twice in line 1, column 23"),
+        ('{"a": 1, "a": 2}', "key 'a' is there twice in line 1, column 10"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused_and_not_lost(tmp_path, text, words):
+    path = tmp_path / "mine.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refusal:
+        read_yaml(path)
+    assert refusal.value.message == f"{path}: not YAML: {words}"
+
+
+def test_keys_that_are_merged_may_be_overridden(tmp_path):
+    path = tmp_path / "mine.yml"
+    path.write_text(
+        "far: {a: &far {delay_ms: 80, loss_pct: 1}, b: &near {<<: *far, delay_ms: 5}}\n"
+        "near: {<<: *near, loss_pct: 0}\n"
+        "both: {<<: [*near, *far], delay_ms: 7}\n"
+        "twice: {<<: *far, <<: {rate_mbyte_s: 6}}\n"
+        "'1': word\n1: number\n"
+    )
+    assert read_yaml(path) == {
+        "far": {"a": {"delay_ms": 80, "loss_pct": 1}, "b": {"delay_ms": 5, "loss_pct": 1}},
+        "near": {"delay_ms": 5, "loss_pct": 0},
+        "both": {"delay_ms": 7, "loss_pct": 1},
+        "twice": {"delay_ms": 80, "loss_pct": 1, "rate_mbyte_s": 6},
+        "1": "word",
+        1: "number",
+    }
