@@ -50,7 +50,15 @@ from cluster.sweeps.page import HEADER, lead_words, ranking_rows, sweep_page
 from cluster.sweeps.planned import Planned, plan_runs, rule_of_tests
 from cluster.sweeps.predicted import predicted_outcomes
 from cluster.sweeps.ranking import Line, Outcome, rank
-from cluster.sweeps.records import DONE, FAILED, Record, read_record, write_record
+from cluster.sweeps.records import (
+    DONE,
+    FAILED,
+    Record,
+    alone_in,
+    judged,
+    read_record,
+    write_record,
+)
 from cluster.sweeps.sweep_file import Sweep, load_document, parse_sweep
 
 if TYPE_CHECKING:
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
 
 SWEEPS_DIR = RUNS_DIR / "sweeps"
 NAME = "sweep"
+MANY = 20  # trainings that differ in more than their seeds; each is checked in some 0.3 s
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -112,21 +121,28 @@ def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
     plan = parse_sweep(document)
     profiles = [load_profile(name) for name in plan.predict]
     out = args.out or SWEEPS_DIR / (file.stem if file else f"flags-{digest(_runs_of(document))}")
-    planned = plan_runs(plan, ordered(sweep_cells(plan), args.order_seed), out)
-    todo = [one for one in planned if _is_to_run(out, one, retry=args.retry_failed)]
-    if args.dry_run:
-        return _print_plan(args, planned, todo)
-    check_writable(out)
+    cells = ordered(sweep_cells(plan), args.order_seed)
     console = Console(program_output=sys.stderr)  # standard output is the ranking's
-    console.say(f"{len(planned)} runs, {len(planned) - len(todo)} of them known: {out}")
-    try:
-        if todo:
-            cluster = _cluster(args, plan, console)
-            if "nodes" not in document:
-                _refuse_to_shrink(cluster)
-            _run_all(cluster, todo, out, plan)
-    finally:
-        document, lines = _publish(out, plan, planned, profiles, console)
+    if not plan.program and (count := len({cell.unseeded for cell in cells})) > MANY:
+        console.say(f"checking the arguments of {count} trainings")
+    planned = plan_runs(plan, cells, out)
+    if args.dry_run:
+        return _print_plan(args, planned, _to_run(out, planned, retry=args.retry_failed))
+    check_writable(out)
+    with alone_in(out):
+        todo = _to_run(out, planned, retry=args.retry_failed)
+        console.say(f"{len(planned)} runs, {len(planned) - len(todo)} of them known: {out}")
+        is_complete = False
+        try:
+            if todo:
+                cluster = _cluster(args, plan, console)
+                if "nodes" not in document:
+                    _refuse_to_shrink(cluster)
+                _run_all(cluster, todo, out, plan)
+            is_complete = True
+        finally:  # predictions take their time: not while somebody waits for Ctrl-C
+            wanted = profiles if is_complete else ()
+            document, lines = _publish(out, plan, planned, wanted, console)
     if not args.json:
         _print(lines)
     if failed := document["failed"]:
@@ -141,9 +157,10 @@ def _runs_of(document: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in document.items() if key not in ("target", "predict")}
 
 
-def _is_to_run(out: Path, planned: Planned, *, retry: bool) -> bool:
-    record = read_record(out, planned.digest)
-    return record is None or (retry and record.status == FAILED)
+def _to_run(out: Path, planned: Sequence[Planned], *, retry: bool) -> list[Planned]:
+    """Return what is not known; with `retry`, also what failed."""
+    known = [(one, read_record(out, one.digest)) for one in planned]
+    return [one for one, record in known if record is None or (retry and record.status == FAILED)]
 
 
 def _cluster(args: Namespace, plan: Sweep, console: Console) -> Cluster:
@@ -196,7 +213,7 @@ def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) 
 
 
 def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
-    """Run one cell; return its record, also if its ranks failed or its links did not hold."""
+    """Run one cell; return its record, also if its ranks failed, or its links did not hold or changed."""
     try:
         run = cluster.launch(program, verify=plan.verify, nproc_per_node=plan.nproc_per_node)
     except RunFailed as failure:
@@ -207,7 +224,10 @@ def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
     except (ContractBroken, ContractUndecided) as failure:
         cluster.console.fail(failure)
         return Record(FAILED, None, failure.message, {})
-    return Record(DONE, run.folder, "", run.summary)
+    record = judged(Record(DONE, run.folder, "", run.summary))
+    if record.reason:
+        cluster.console.say(f"not ranked: {record.reason}")
+    return record
 
 
 def _publish(

@@ -65,6 +65,7 @@ def metric_rows(folder: Path) -> list[Row]:
         for line in (line for line in own if isinstance(line, Step)):
             so_far += line.sent_bytes
             rest = {
+                "rank": ranks.index(node),  # not what the line says: a node could write for another
                 "node": node,
                 "elapsed_s": round(line.time - began, 6),
                 "waiting_s": waiting.seconds(ranks.index(node), line.step),

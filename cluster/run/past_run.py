@@ -32,7 +32,7 @@ from cluster.run.run_folder import last_events
 from protocol.link import Link
 from protocol.reader import FormatError, read
 
-MOST_BYTES = 1 << 26  # of links.json and contract.json
+MOST_BYTES = 1 << 26  # of links.json, contract.json and summary.json
 MOST_MTU = 65_536
 HINT = "name a complete run folder: runs/<time>-<profile>-<what>"
 T = TypeVar("T")
@@ -105,14 +105,10 @@ def read_past_run(folder: Path) -> PastRun:
     """Read a run of node.train, or of a program with the same records, over links that did not change.
 
     Raises:
-        UsageError: it is no such run, a file is missing or damaged, or its links were not shaped.
+        UsageError: it is no such run, a file is missing or damaged, or its links were not shaped, or changed.
     """
     past = read_past_launch(folder)
-    if past.config.get("schedule"):
-        raise UsageError(
-            f"{folder}: a schedule changed links or nodes during this run",
-            f"name a run without --schedule, or launch this one again: python -m cluster.launch -f {folder}",
-        )
+    _refuse_changed_links(past)
     config, spec, places, links, link_spec = (
         past.config,
         past.spec,
@@ -125,7 +121,7 @@ def read_past_run(folder: Path) -> PastRun:
             f"{folder}: the links of this run were not shaped", "name a run with --profile NAME"
         )
     collectives = _read_collectives(folder, spec, places)
-    contract = _read_contract(folder)
+    contract = _read_document(folder / "contract.json")
     network = _undamaged(
         folder / "contract.json", lambda: _network(past, link_spec, links, contract)
     )
@@ -189,6 +185,26 @@ def same_links(links: Sequence[Link], others: Sequence[Link]) -> bool:
         return sorted(link._replace(wire="auto") for link in some)
 
     return key(links) == key(others)
+
+
+def _refuse_changed_links(past: PastLaunch) -> None:
+    """Refuse a run for whose later part the figures of its links are not known.
+
+    Raises:
+        UsageError: a schedule, another command or the program itself changed them.
+    """
+    folder = past.folder
+    if past.config.get("schedule"):
+        raise UsageError(
+            f"{folder}: a schedule changed links or nodes during this run",
+            f"name a run without --schedule, or launch this one again: python -m cluster.launch -f {folder}",
+        )
+    summary = _read_document(folder / "summary.json") or {}
+    if changed := summary.get("links_changed"):
+        raise UsageError(
+            f"{folder}: its links changed while it ran: {shown(changed)}",
+            f"launch it again: python -m cluster.launch -f {folder}",
+        )
 
 
 def _read_config(folder: Path) -> Mapping[str, object]:
@@ -323,9 +339,8 @@ def is_words(value: object) -> TypeGuard[list[str]]:
     )
 
 
-def _read_contract(folder: Path) -> Mapping[str, object] | None:
-    """Return contract.json; None if the links were not measured."""
-    path = folder / "contract.json"
+def _read_document(path: Path) -> Mapping[str, object] | None:
+    """Return contract.json, or summary.json; None if there is none: links were not measured, or the run was killed."""
     if not is_file(path):
         return None
     document = _read_json(path)

@@ -60,6 +60,11 @@ class Cell:
         return self.link_seed, self.seed
 
     @property
+    def unseeded(self) -> tuple[str, ...]:
+        """The arguments without the seed of the training."""
+        return self.words[: len(self.words) - len(_seed_words(self.seed))]
+
+    @property
     def name(self) -> str:
         """The problem, variant and seeds, for the user."""
         parts = [self.problem.task, self.problem.profile, self.problem.topology, self.variant]
@@ -71,7 +76,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
     """Return all cells of a sweep, in the order of the file.
 
     Raises:
-        UsageError: there are too many, or two are identical.
+        UsageError: there are too many, or two of a problem's variants have the same name.
     """
     if (count := _count(sweep)) > MOST_CELLS:
         raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS} runs")
@@ -85,9 +90,24 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
         for link_seed in sweep.link_seeds
         for seed in seeds
     ]
-    if len(set(cells)) < len(cells):
-        raise UsageError("two variants are the same", "give them different names or options")
+    _refuse_same_names(cells)
     return cells
+
+
+def _refuse_same_names(cells: Sequence[Cell]) -> None:
+    """Refuse cells that nobody could tell apart: in the ranking, one would take the other's place.
+
+    Raises:
+        UsageError: names the variant.
+    """
+    found = set()
+    for cell in cells:
+        key = cell.problem, cell.variant, cell.repetition
+        if key in found:
+            raise UsageError(
+                f"two variants are called {cell.variant}", "give them different names or options"
+            )
+        found.add(key)
 
 
 def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:

@@ -56,7 +56,7 @@ def rest_options(words: Sequence[str]) -> dict[str, object]:
     """Convert node.train's flags to the `options` of a file: --set H=20,50 becomes {set: {H: [20, 50]}}.
 
     Raises:
-        UsageError: a word belongs to no flag.
+        UsageError: a word belongs to no flag, or a flag is given both with and without a name.
     """
     found: dict[str, object] = {}
     left = list(words)
@@ -69,8 +69,11 @@ def rest_options(words: Sequence[str]) -> dict[str, object]:
         name, inner, values = value.partition("=")
         if inner:
             own = found.setdefault(flag[2:], {})
-            assert isinstance(own, dict)
+            if not isinstance(own, dict):
+                raise _nameless(flag, own)
             own[name] = values.split(",")
+        elif isinstance(found.get(flag[2:]), dict):
+            raise _nameless(flag, [value])
         else:
             found[flag[2:]] = value.split(",") if value else True
     return found
@@ -85,10 +88,17 @@ def merged(document: object, over: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(document, dict):
         raise UsageError("options is no mapping", "options: {strategy: ddp, steps: 200}")
     found = dict(document)
-    for flag, value in over.items():
+    spelt = {str(flag).lstrip("-"): flag for flag in document}
+    for name, value in over.items():
+        flag = spelt.get(name, name)
         both = isinstance(value, dict) and isinstance(found.get(flag), dict)
         found[flag] = found[flag] | value if both else value
     return found
+
+
+def _nameless(flag: str, said: object) -> UsageError:
+    words = ",".join(said) if isinstance(said, list) else ""
+    return UsageError(f"{f'{flag} {words}'.rstrip()}: write NAME=VALUE")
 
 
 def _value(word: str, key: str, kind: type) -> str | int:

@@ -19,6 +19,7 @@ from cluster.sweeps.ranking import (
     QUICKER,
     SAME,
     SLOWER,
+    UNKNOWN,
     Interval,
     Line,
     Outcome,
@@ -37,6 +38,7 @@ UNLIKE = {
     MISSED: "short of the target",
     FEW: "not compared, for too few runs",
     LIMITED: "not ranked, as the host was the limit",
+    UNKNOWN: "not ranked, as the seconds of training are unknown",
     NO_RUN: "without a run that is done",
 }
 """Verdict on those that are not slower -> what a sentence calls them."""
@@ -146,7 +148,8 @@ def _ranking(lines: Sequence[Line], rule: str) -> Section:
     sentence = (
         "A variant is compared with the best of its problem by the runs that have the same seeds; where 1 lies in the "
         "interval of their ratios (÷ best) the two cannot be told apart. All pairs of a problem together are within "
-        "such intervals in 95 % of sweeps, whichever of them is the best."
+        "such intervals in 95 % of sweeps, whichever of them is the best. With one link seed, that is for its draw of "
+        "links alone."
     )
     table = Table("ranking", HEADER, ranking_rows(lines), is_open=True)
     return Section(
@@ -187,7 +190,8 @@ def _again(command: str) -> Section:
 
 
 def _verdict(line: Line) -> str:
-    return f"{line.verdict}{_reached(line)}"
+    lost = f", {counted(line.unknown, 'run')} without seconds of training" if line.unknown else ""
+    return f"{line.verdict}{_reached(line)}{lost}"
 
 
 def _reached(line: Line) -> str:

@@ -13,9 +13,10 @@ from cluster.base.errors import UsageError
 from cluster.base.secrets import without_secrets
 from cluster.links.link_spec import LinkSpec, make_link_spec
 from cluster.run.program import NO_STRATEGY, Program, folder_digest, training, user_program
-from cluster.sweeps.cells import Cell, digest
+from cluster.sweeps.cells import Cell, Problem, digest
 from cluster.sweeps.sweep_file import Sweep
 
+ANY_SEED = "1"  # that its arguments are checked with
 TESTED = "Tested is, under every strategy, the average over all ranks, after the last step (--eval after)."
 
 
@@ -49,36 +50,39 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
     Raises:
         UsageError: a profile, topology, option or `out` is invalid, or `eval` is `during`.
     """
+    given = Path(plan.folder) if plan.folder else None
+
+    @cache  # starts a Python: once for all seeds
+    def training_of(words: tuple[str, ...]) -> Program:
+        drawn = (*words, "--seed", ANY_SEED)
+        return _tested_alike(training(drawn, given, plan.nodes * plan.nproc_per_node), words)
 
     @cache
-    def program_of(words: tuple[str, ...]) -> tuple[Program, str]:
-        folder = Path(plan.folder) if plan.folder else None
-        program = (
-            user_program([*plan.program, *words], folder)
-            if plan.program
-            else _tested_alike(training(words, folder, plan.nodes * plan.nproc_per_node), words)
-        )
-        if program.folder is None:
-            return program, ""
-        _refuse_inside(out.resolve(), program.folder.resolve())
-        return program, folder_digest(program.folder)
+    def script_of(words: tuple[str, ...]) -> Program:
+        return user_program([*plan.program, *words], given)
 
     @cache
-    def links_of(cell: Cell) -> LinkSpec:
-        problem = cell.problem
+    def files_of(folder: Path | None) -> str:
+        if folder is None:
+            return ""
+        _refuse_inside(out.resolve(), folder.resolve())
+        return folder_digest(folder)
+
+    @cache
+    def links_of(problem: Problem, link_seed: int) -> LinkSpec:
         return make_link_spec(
-            problem.profile,
-            problem.topology,
-            cell.link_seed,
-            problem.wire,
-            isolated=plan.isolated,
+            problem.profile, problem.topology, link_seed, problem.wire, isolated=plan.isolated
         )
 
     found = []
     for cell in cells:
-        program, files = program_of(cell.words)
-        link_spec = links_of(cell)
-        experiment = _experiment(plan, program, files, link_spec)
+        program = (
+            script_of(cell.words)
+            if plan.program
+            else _with_seed(training_of(cell.unseeded), cell.seed)
+        )
+        link_spec = links_of(cell.problem, cell.link_seed)
+        experiment = _experiment(plan, program, files_of(program.folder), link_spec)
         found.append(Planned(cell, program, link_spec, experiment, digest(experiment)))
     return found
 
@@ -87,6 +91,14 @@ def rule_of_tests(planned: Sequence[Planned]) -> str:
     """Return TESTED if it applies to all runs; '' with scripts, or with a learner that tests by itself."""
     tested = {one.program.config.get("eval") for one in planned}
     return TESTED if tested == {"after"} else ""
+
+
+def _with_seed(program: Program, seed: int | None) -> Program:
+    """Return a training with its own seed, in place of ANY_SEED: nothing else of its configuration depends on it."""
+    argv = list(program.argv)
+    last = len(argv) - 1 - argv[::-1].index("--seed")
+    argv[last + 1] = str(seed)
+    return replace(program, argv=tuple(argv), config={**program.config, "seed": seed})
 
 
 def _tested_alike(program: Program, words: Sequence[str]) -> Program:

@@ -1,16 +1,20 @@
 """Records of a sweep: one file for each cell that has run, named by the digest of its experiment."""
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster.base.errors import UsageError
+from cluster.base.errors import ClusterError, UsageError
 from cluster.base.json_file import write_json
+from cluster.reporting.values import word
 
 CELLS = "cells"
 DONE, FAILED = "done", "failed"
+MOST_REASON = 500  # characters
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,42 @@ class Record:
     summary: Mapping[str, object]
 
 
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Keep other sweeps out of a folder: two would run each cell twice, and replace each other's records.
+
+    The kernel locks the folder itself, until this process ends; a file system without locks keeps nobody out.
+
+    Raises:
+        ClusterError: another sweep is at work there.
+    """
+    folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            _lock(folder, out)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, out: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ClusterError(
+            f"{out} is in use: another sweep writes its records there",
+            "wait for it, or write elsewhere: --out FOLDER",
+        ) from None
+
+
+def judged(record: Record) -> Record:
+    """Return the record of a run as failed if its links changed while it ran: nobody knows what it ran over."""
+    changed = word(record.summary.get("links_changed"), MOST_REASON)
+    if record.status != DONE or not changed:
+        return record
+    return replace(record, status=FAILED, reason=f"its links changed while it ran: {changed}")
+
+
 def read_record(out: Path, digest: str) -> Record | None:
     """Read the record of a cell; return None if it has not run, or its run folder is gone.
 
@@ -40,7 +80,7 @@ def read_record(out: Path, digest: str) -> Record | None:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         folder = Path(said["folder"]) if said["folder"] else None
-        record = Record(said["status"], folder, said["reason"], dict(said["summary"]))
+        record = judged(Record(said["status"], folder, said["reason"], dict(said["summary"])))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -190,15 +190,28 @@ def _program(value: object, key: str) -> tuple[str, ...]:
 def _options(value: object, key: str) -> Options:
     if not isinstance(value, dict):
         raise UsageError(f"{key} is {shown(value)}", f"{key}: {{strategy: ddp, steps: 200}}")
+    _refuse_twice([str(flag).lstrip("-") for flag in value], key)
     found: dict[tuple[str, str], Sequence[Scalar]] = {}
     for flag, said in value.items():
         name = str(flag).lstrip("-")
         if not name or name in NOT_OPTIONS:
             raise UsageError(f"{key}: {flag} cannot be an option of a sweep", "seed: [1, 2, 3]")
         named = said.items() if isinstance(said, dict) else [("", said)]
+        _refuse_twice([f"{name} {inner}" for inner, _ in named], key)
         for inner, one in named:
             found[name, str(inner)] = _scalars(one, f"{key}: {name} {inner}".rstrip())
     return found
+
+
+def _refuse_twice(names: Sequence[str], key: str) -> None:
+    """Refuse keys of a mapping that are the same as text: 1 and "1", lr and --lr.
+
+    Raises:
+        UsageError: names the key.
+    """
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise UsageError(f"{key}: {name} is there twice", "leave one of them out")
 
 
 def _scalars(value: object, key: str) -> tuple[Scalar, ...]:
@@ -213,6 +226,7 @@ def _scalars(value: object, key: str) -> tuple[Scalar, ...]:
 def _variants(value: object, key: str) -> dict[str, Options]:
     if not isinstance(value, dict) or not value:
         raise UsageError(f"{key} is {shown(value)}", f"{key}: {{fast: {{lr: 0.01}}}}")
+    _refuse_twice([str(name) for name in value], key)
     return {
         str(name): {} if own is None else _options(own, f"{key}: {name}")
         for name, own in value.items()

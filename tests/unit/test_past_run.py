@@ -96,6 +96,15 @@ def test_another_cluster_than_the_runs_is_refused(run):
             refuse_other_cluster(past, spec, links, own)
 
 
+@pytest.mark.parametrize("how", ["-f", "-f=", "--file="])
+def test_a_run_is_named_by_its_flag_in_any_form(run, how, capsys):
+    """As -fexperiment.yml, which works; a second word is refused as with -f."""
+    assert cluster.launch.main([f"{how}{run}", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["experiment"]["cluster"]["name"] == "lab"
+    assert cluster.launch.main([f"{how}{run}", "--dry-run", "--steps=8"]) == 2
+    assert "-f and --steps exclude each other" in capsys.readouterr().err
+
+
 LAUNCH_REFUSES = {
     ("--profile", "wan"): "-f and --profile exclude each other",
     ("--steps=8",): "-f and --steps exclude each other",
@@ -169,6 +178,14 @@ BAD = {
         lambda run: (run / "metrics/node2.collectives.jsonl").unlink(),
         "no record of coll",
     ),
+    "links changed": (
+        lambda run: (run / "summary.json").write_text('{"links_changed": "applied\\nagain"}'),
+        "its links changed while it ran",
+    ),
+    "summary": (
+        lambda run: (run / "summary.json").write_text("[7]"),
+        "summary.json is damaged: its content is not what a run writes",
+    ),
 }
 
 
@@ -181,6 +198,11 @@ def test_a_folder_that_is_damaged_is_refused_in_one_line(run, case, capsys):
     assert "\n" not in refused.value.message
     assert main([str(run)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_run_whose_links_stayed_can_be_read(run):
+    (run / "summary.json").write_text('{"links_changed": ""}')
+    assert read_past_run(run).source == "asked"
 
 
 def test_infinite_and_absurd_values_of_links_are_refused(run):

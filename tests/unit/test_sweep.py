@@ -23,6 +23,7 @@ from cluster.sweeps.cells import Cell, Problem
 from cluster.sweeps.figures import Figures, Target, make_figures
 from cluster.sweeps.page import lead_words, ranking_rows, sweep_page
 from cluster.sweeps.ranking import Outcome, bootstrap_interval, rank, ratio_interval
+from cluster.sweeps.records import alone_in
 from cluster.sweeps.student import student_t
 
 WAN = Problem("", "wan", "full", "auto")
@@ -150,17 +151,25 @@ def test_of_one_pair_nothing_is_told_apart():
     assert lines[1].ratio == pytest.approx(10)
 
 
+def by_seed(ratios):
+    """Return the ratios of pairs over one draw of links, by repetition."""
+    return {(1, seed): ratio for seed, ratio in enumerate(ratios)}
+
+
 def test_the_interval_of_ratios_is_students():
     """Logarithms 0, 1 and 2: mean 1, deviation 1; 4.303 / sqrt(3) = 2.484."""
-    found = ratio_interval([math.exp(0), math.exp(1), math.exp(2)])
+    found = ratio_interval(by_seed([math.exp(0), math.exp(1), math.exp(2)]))
     assert [math.log(end) for end in found] == pytest.approx([1 - 2.484, 1 + 2.484], abs=1e-3)
-    assert ratio_interval([2.0]) is None
+    assert ratio_interval(by_seed([2.0])) is None
 
 
 def test_equals_are_told_apart_about_once_in_twenty_times():
     """With three pairs, too, an interval of 95 % is wrong in about 5 % of cases."""
     draw = random.Random(1)
-    found = [ratio_interval([draw.lognormvariate(0, 0.2) for _ in range(3)]) for _ in range(2000)]
+    found = [
+        ratio_interval(by_seed([draw.lognormvariate(0, 0.2) for _ in range(3)]))
+        for _ in range(2000)
+    ]
     wrong = sum(not low <= 1 <= high for low, high in found) / len(found)
     assert 0.035 < wrong < 0.065
 
@@ -184,9 +193,63 @@ def test_of_equal_variants_one_is_called_slower_in_at_most_one_of_twenty_sweeps(
     assert wrong / sweeps <= 0.05
 
 
+def crossed(draw, links, seeds, link_scatter, seed_scatter, scatter):
+    """Return outcomes of two equal variants over draws of links and seeds, each of which suits one or the other."""
+    found = []
+    for name in ("a", "b"):
+        by_link = [draw.gauss(0, link_scatter) for _ in range(links)]
+        by_seed = [draw.gauss(0, seed_scatter) for _ in range(seeds)]
+        for link in range(links):
+            for seed in range(seeds):
+                log = by_link[link] + by_seed[seed] + draw.gauss(0, scatter)
+                figures = Figures(loop_s=100 * math.exp(log))
+                found.append(Outcome(Cell(WAN, name, link, seed, ()), figures))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("link_scatter", "seed_scatter", "scatter"),
+    [(0.05, 0, 0.02), (0, 0.05, 0.001), (0.05, 0.05, 0.02), (0, 0, 0.05)],
+)
+@pytest.mark.parametrize(("links", "seeds"), [(2, 5), (5, 2), (3, 3)])
+def test_pairs_that_share_links_or_a_seed_are_not_independent(
+    monkeypatch, links, seeds, link_scatter, seed_scatter, scatter
+):
+    """Taken for ten pairs of their own, they have one of two equal variants called slower in half of the sweeps."""
+    monkeypatch.setattr("cluster.sweeps.ranking.RESAMPLES", 3)
+    draw, wrong, sweeps = random.Random(1), 0, 300
+    for _ in range(sweeps):
+        lines = rank(crossed(draw, links, seeds, link_scatter, seed_scatter, scatter))
+        wrong += lines[1].verdict != "cannot be told apart from the best"
+    assert wrong / sweeps <= 0.08  # 5 %, and three standard deviations of 300 sweeps
+
+
+def test_over_several_draws_of_links_a_clear_difference_is_told():
+    found = []
+    for name, factor in (("a", 1.0), ("b", 2.0)):
+        for link, seed in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)):
+            figures = Figures(loop_s=10 * link * seed * factor)
+            found.append(Outcome(Cell(WAN, name, link, seed, ()), figures))
+    lines = rank(found)
+    assert (lines[1].verdict, lines[1].ratio) == ("slower", pytest.approx(2))
+    assert lines[1].ratio_interval == pytest.approx((2, 2))
+
+
+def test_where_links_were_drawn_several_times_pairs_over_one_draw_are_too_few():
+    """Of b, all runs over the second draw failed."""
+    pairs = [("a", 1, 10), ("a", 2, 10), ("b", 1, 20)]
+    found = [
+        Outcome(Cell(WAN, name, link, seed, ()), Figures(loop_s=seconds + seed))
+        for name, link, seconds in pairs
+        for seed in (1, 2, 3)
+    ]
+    line = rank(found)[1]
+    assert (line.variant, line.ratio_interval, line.verdict) == ("b", None, "too few runs")
+
+
 def test_intervals_hold_for_all_pairs_together():
     lines = rank(outcomes(a=[10, 20, 30], b=[11, 21, 33], c=[100, 220, 290]))
-    ratios = [11 / 10, 21 / 20, 33 / 30]
+    ratios = by_seed([11 / 10, 21 / 20, 33 / 30])
     assert lines[1].ratio_interval == ratio_interval(ratios, comparisons=3)
     assert lines[1].ratio_interval[1] > ratio_interval(ratios)[1]
     assert [line.verdict for line in lines[1:]] == ["cannot be told apart from the best", "slower"]
@@ -267,7 +330,7 @@ def test_seconds_are_compared_as_measured_and_rounded_only_to_be_shown():
 
     some = [run("a", 1, 1.24), run("a", 2, 1.24), run("b", 1, 1.26), run("b", 2, 1.254)]
     lines = rank(some)
-    assert lines[1].ratio_interval == ratio_interval([1.26 / 1.24, 1.254 / 1.24])
+    assert lines[1].ratio_interval == ratio_interval(by_seed([1.26 / 1.24, 1.254 / 1.24]))
     assert lines[1].verdict == "cannot be told apart from the best"
     assert rank([run("a", 1, 0.04), run("b", 1, 0.02)])[1].ratio == pytest.approx(2)
     page = sweep_page("x", lines, some, 4, ["runs/x"] * 4, "")
@@ -298,6 +361,34 @@ def test_runs_that_the_host_limited_or_that_failed_are_counted_and_not_ranked():
     assert found["a"].median_s == 10
     assert (found["b"].verdict, found["b"].limited) == ("the host was the limit", 3)
     assert (found["c"].verdict, found["c"].failed) == ("no run is done", 3)
+
+
+def test_a_run_whose_accounts_are_lost_is_not_ranked_by_its_wall_time():
+    """Which has startup and tests in it; the others have seconds of training."""
+    accounts = {"a": [10.0, 11.0, 12.0], "b": [None] * 3, "c": [10.5, 11.1, None]}
+    found = [
+        Outcome(Cell(WAN, name, 1, seed, ()), Figures(loop_s=loop_s, wall_s=20.0))
+        for name, own in accounts.items()
+        for seed, loop_s in enumerate(own)
+    ]
+    a, c, b = rank(found)
+    assert (a.variant, a.runs, a.unknown) == ("a", 3, 0)
+    assert (c.variant, c.runs, c.unknown, c.median_s) == ("c", 2, 1, 10.8)
+    assert (b.variant, b.runs, b.unknown, b.median_s) == ("b", 0, 3, None)
+    assert b.verdict == "its seconds of training are unknown"
+    assert ranking_rows([a, c, b])[1][-1].endswith(", 1 run without seconds of training")
+    assert "not ranked, as the seconds of training are unknown: b" in lead_words([a, c, b])
+
+
+def test_scripts_without_seconds_of_training_are_ranked_by_wall_time():
+    found = [
+        Outcome(Cell(WAN, name, 1, 1, ()), Figures(wall_s=s))
+        for name, s in (("a", 3.0), ("b", 2.0))
+    ]
+    assert [(line.variant, line.median_s, line.unknown) for line in rank(found)] == [
+        ("b", 2.0, 0),
+        ("a", 3.0, 0),
+    ]
 
 
 def test_each_problem_has_a_best_of_its_own():
@@ -347,6 +438,7 @@ class FakeCluster:
 
     def __init__(self, folder):
         self.folder, self.launched, self.ups, self.goes_wrong = folder, [], 0, {}
+        self.links_changed = {}  # part of a command -> what the run's summary says
         self.console, self.alone = Console(), nullcontext()
         self.engine, self.there = self, None  # the number of nodes that are up
 
@@ -370,8 +462,10 @@ class FakeCluster:
             if part in words:
                 raise error
         folder = run_folders.make_run(self.folder / f"run{len(self.launched)}", nodes=2)
-        summary = json.loads((folder / "summary.json").read_text())
-        return Run(folder, summary | {"folder": str(folder)})
+        summary = json.loads((folder / "summary.json").read_text()) | {"folder": str(folder)}
+        for part, said in self.links_changed.items():
+            summary |= {"links_changed": said} if part in words else {}
+        return Run(folder, summary)
 
 
 @pytest.fixture
@@ -439,6 +533,26 @@ def test_one_that_is_stopped_goes_on_where_it_was(cluster, run, tmp_path):
     assert (code, len(cluster.launched), found["known"]) == (0, 8 + 1, 8)
 
 
+def test_one_that_is_stopped_does_not_predict_first(cluster, run, monkeypatch):
+    predicted = []
+    monkeypatch.setattr(sweep, "_predict", lambda *given: predicted.append(given) or [])
+    cluster.goes_wrong["gossip"] = KeyboardInterrupt()
+    assert run("--predict", "poor")[0] == 130
+    assert predicted == []
+    cluster.goes_wrong.clear()
+    assert run("--predict", "poor")[0] == 0
+    assert len(predicted) == 1
+
+
+def test_a_second_sweep_into_the_same_folder_is_refused(cluster, run, tmp_path):
+    (tmp_path / "out").mkdir()
+    with alone_in(tmp_path / "out"):
+        code, text = run()
+    assert code == 1 and "out is in use: another sweep writes its records there" in text
+    assert cluster.launched == []
+    assert run("--dry-run")[0] == 0 and run()[0] == 0
+
+
 @pytest.mark.parametrize("error", [RunFailed("rank 1 failed"), ContractUndecided("a busy host")])
 def test_what_failed_stays_so_and_is_run_again_on_request(cluster, run, error):
     cluster.goes_wrong["gossip"] = error
@@ -449,6 +563,33 @@ def test_what_failed_stays_so_and_is_run_again_on_request(cluster, run, error):
     assert run()[0] == 1 and len(cluster.launched) == 4
     code, found = run("--retry-failed")
     assert (code, found["failed"], len(cluster.launched)) == (0, 0, 6)
+
+
+def test_a_run_whose_links_changed_has_failed_and_is_run_again_on_request(cluster, run):
+    cluster.links_changed["gossip"] = "links were applied again (node2)"
+    code, found = run()
+    assert (code, found["failed"], found["known"]) == (1, 2, 4)
+    failed = [row for row in found["runs"] if row["status"] == "failed"]
+    assert {row["reason"] for row in failed} == {
+        "its links changed while it ran: links were applied again (node2)"
+    }
+    assert all(row["folder"] and row["figures"] is None for row in failed)
+    assert {row["verdict"] for row in found["ranking"] if row["variant"] == "gossip"} == {
+        "no run is done"
+    }
+    cluster.links_changed.clear()
+    assert run("--retry-failed")[0] == 0 and len(cluster.launched) == 6
+
+
+def test_of_an_older_sweep_too_a_run_whose_links_changed_has_failed(cluster, run, tmp_path):
+    run()
+    for path in (tmp_path / "out" / "cells").iterdir():
+        said = json.loads(path.read_text())
+        assert said["status"] == "done"
+        said["summary"]["links_changed"] = "node2 was restarted"
+        path.write_text(json.dumps(said))
+    code, found = run()
+    assert (code, found["failed"], len(cluster.launched)) == (1, 4, 4)
 
 
 def test_a_run_whose_folder_is_gone_is_run_again(cluster, run):
@@ -531,3 +672,11 @@ def test_a_program_of_ones_own_is_known_by_its_files(cluster, run, tmp_path):
     assert sweep.main([str(file), *out]) == 0
     assert len(cluster.launched) == 4
     assert sweep.main([str(file), "--out", str(folder / "out")]) == 2
+
+
+def test_a_check_that_takes_long_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(sweep, "MANY", 1)
+    sweep.main(["--profile", "wan", "--strategy", "ddp,gossip", "--seed", "1,2", "--dry-run"])
+    assert "checking the arguments of 2 trainings" in capsys.readouterr().err
+    sweep.main(["--profile", "wan", "--strategy", "ddp", "--seed", "1,2", "--dry-run"])
+    assert "checking" not in capsys.readouterr().err

@@ -151,6 +151,15 @@ def test_flags_go_over_the_file_option_by_option():
     assert document["options"]["steps"] == 12
 
 
+def test_a_flag_goes_over_the_file_however_that_spells_it():
+    args = Namespace(
+        **dict.fromkeys((*ONE_VALUE, *LISTS)), target=[], no_verify=False, isolated=False
+    )
+    document = {"profile": "wan", "options": {"--lr": 0.1, "--set": {"H": 4}}}
+    found = parse_sweep(with_flags(document, args, ["--lr", "0.2", "--set", "beta=1"]))
+    assert found.options == {("lr", ""): ("0.2",), ("set", "H"): (4,), ("set", "beta"): ("1",)}
+
+
 def test_ranks_of_a_node_and_isolated_nodes_decide_a_run_by_file_and_by_flags(tmp_path):
     by_flags = flags("--strategy", "ddp", profile="wan", nproc_per_node="2", isolated=True)
     by_file = {"profile": "wan", "nproc_per_node": 2, "isolated": True}
@@ -214,12 +223,35 @@ def test_what_cannot_be_run_is_refused_by_name(document, words):
     assert words in refused.value.message
 
 
+TWICE = [
+    ({"variants": {1: {}, "1": {"lr": 1}}}, "variants: 1 is there twice"),
+    ({"options": {"lr": 0.1, "--lr": 0.2}}, "options: lr is there twice"),
+    ({"options": {"set": {1: 1, "1": 2}}}, "options: set 1 is there twice"),
+    ({"options": {"set": {"H": 1}, "--set": {"H": 2}}}, "options: set is there twice"),
+]
+
+
+@pytest.mark.parametrize(("document", "words"), TWICE, ids=str)
+def test_keys_that_become_the_same_text_are_refused(document, words):
+    with pytest.raises(UsageError, match=words):
+        parse_sweep({"profile": "wan"} | document)
+
+
 def test_two_variants_that_nobody_could_tell_apart_are_refused():
     document = {"profile": "wan", "options": {"task": ["a", "a b"]}, "variants": {"x": {}, "y": {}}}
     assert len(sweep_cells(parse_sweep(document))) == 4
     same = {"profile": "wan", "options": {"lr": [1, "1"]}}
-    with pytest.raises(UsageError, match="two variants are the same"):
+    with pytest.raises(UsageError, match="two variants are called lr=1"):
         sweep_cells(parse_sweep(same))
+
+
+def test_variants_of_one_name_are_refused_though_their_options_differ():
+    """Each would take the other's place in the ranking."""
+    variants = {"fedavg": {"set": {"H": [20, 40]}}, "fedavg H=20": {"set": {"H": 20}, "lr": 0.1}}
+    with pytest.raises(UsageError, match="two variants are called fedavg H=20"):
+        sweep_cells(parse_sweep({"profile": "wan", "variants": variants}))
+    tasks = {"pictures": {"task": ["a", "b"]}, "text": {"task": "c"}}
+    assert len(sweep_cells(parse_sweep({"profile": "wan", "variants": tasks}))) == 3
 
 
 def test_more_runs_than_anybody_has_time_for_are_refused():
@@ -246,6 +278,10 @@ def test_a_file_that_is_no_sweep_is_refused_in_one_line(tmp_path, text, words):
         ((), {"seed": "1,x"}, "--seed: 'x' is no number"),
         ((), {"target": ["high"]}, "--target high"),
         (("steps",), {}, "steps belongs to no option"),
+        (("--set", "H", "--set", "lr=0.1"), {}, "--set H: write NAME=VALUE"),
+        (("--set", "H=20", "--set", "lr"), {}, "--set lr: write NAME=VALUE"),
+        (("--set", "--set", "H=2"), {}, "--set: write NAME=VALUE"),
+        (("--set", "H=2", "--set"), {}, "--set: write NAME=VALUE"),
     ],
 )
 def test_a_flag_that_cannot_be_is_refused(words, said, found):

@@ -88,6 +88,12 @@ def test_a_run_that_cannot_be_predicted_is_left_out_and_told(folder):
     assert found == [] and "not shaped" in reason
 
 
+def test_a_run_whose_links_changed_is_left_out_and_told(folder):
+    (folder / "summary.json").write_text('{"links_changed": "other links are in force (node1)"}')
+    found, [reason] = predicted_outcomes(outcome(), folder, [load_profile("poor")])
+    assert found == [] and "its links changed while it ran" in reason
+
+
 def test_a_run_whose_records_are_damaged_is_left_out_and_told(folder):
     """A ring without messages: no model can divide by them."""
     for path in folder.glob("metrics/*.collectives.jsonl"):
