@@ -6,13 +6,20 @@ collective ended.
 
 from typing import Annotated, NamedTuple
 
-from protocol.reader import Count, read, within
-from protocol.values import Address, Name, Number, Positive, RankKey
+from protocol.reader import LARGEST, Count, ReadBy, read, within
+from protocol.values import Address, Name, Number, Positive, RankKey, read_number
 
 MOST_COLLECTIVES = 20_000
 """The most lines that a rank writes: 200 bytes each, and 130 per peer. Further collectives are only in the sums."""
 MOST_MESSAGES = 20_000
 """The most messages of one collective, in pieces of 1 MiB: the host's accounting computes each of them."""
+
+MOST_TENSOR_BYTES = MOST_MESSAGES << 20
+"""The most bytes of one tensor: those messages."""
+MOST_S = 1e11
+"""The latest time, and the longest duration, in seconds: a double still tells 15 us apart."""
+Moment = Annotated[float, ReadBy(read_number, "number"), within(-MOST_S, MOST_S)]
+WindowBytes = Annotated[float, ReadBy(read_number, "number"), within(1, LARGEST)]
 
 
 class Traffic(NamedTuple):
@@ -48,9 +55,9 @@ class CollectiveSum(NamedTuple):
 class TcpState(NamedTuple):
     """The state of a TCP connection when a collective started: node/accounting/tcp_state.py."""
 
-    window_bytes: Positive
+    window_bytes: WindowBytes
     """The congestion window."""
-    ssthresh_bytes: Positive | None
+    ssthresh_bytes: WindowBytes | None
     """The slow-start threshold; null until a segment is lost."""
     idle_s: Number
     """Time since the connection last sent something."""
@@ -63,7 +70,7 @@ class TcpState(NamedTuple):
 class CollectiveLine(NamedTuple):
     """What one rank did in one collective."""
 
-    time: Number
+    time: Moment
     """When the rank started it, Unix time."""
     step: Count
     """The training step in which it started; 0 before the first."""
@@ -71,15 +78,15 @@ class CollectiveLine(NamedTuple):
     """all_reduce, all_gather, all_to_all or exchange."""
     purpose: Name
     """train, eval or control."""
-    bytes: Count
+    bytes: Annotated[int, within(0, MOST_TENSOR_BYTES)]
     """Size of the rank's tensor."""
     messages: Annotated[int, within(0, MOST_MESSAGES)]
     """Number of messages that the rank sends to each peer."""
     to: dict[RankKey, Count]
     """Payload bytes sent, by receiving rank."""
-    done_s: Number
+    done_s: Moment
     """Seconds from its start until the rank knew that it was done."""
-    waited_s: Number
+    waited_s: Moment
     """Seconds of `done_s` in which the rank did nothing but wait."""
     hidden: bool
     """Whether it was done before the rank began to wait for it; then it took `done_s` or less."""

@@ -200,7 +200,7 @@ def _halved(one: Collective) -> Collective:
             part,
             size=part.size // 2,
             to={peer: count // 2 for peer, count in part.to.items()},
-            messages=ring_messages(len(one.parts), part.size // 2),
+            messages=min(part.messages, ring_messages(len(one.parts), part.size // 2)),
         )
         for part in one.parts
     ]

@@ -6,9 +6,10 @@ its ring in rank order, which uses one link of each node, and its window.
 Thakur, Rabenseifner and Gropp (2005) give the model and the costs of rings, 2(N-1)·alpha + 2(N-1)/N · S·beta for an
 all-reduce. Here links differ, messages are pipelined, and ranks arrive at different times. So the bound is not that
 formula but its recurrence, message by message: a rank sends its next message when the link has taken the one before and
-what it depends on has arrived. With equal links, simultaneous arrivals and one message a hop, it equals the formula.
-gloo keeps two messages in flight: a message depends on the last but one that arrived. On long fast links that window,
-and not the link, is the limit.
+what it depends on has arrived. gloo keeps two messages in flight: a message depends on the last but one that arrived.
+With equal links, simultaneous arrivals and two small messages a hop, which follow each other at once, it equals the
+formula; with one message a hop half as many delays count, and where bytes take longer than delays only one does. On
+long fast links that window, and not the link, is the limit.
 
 Shared carriers (a link that several paths use, a node's uplink or downlink) carry no more than their rate: that is a
 second bound, and the larger one counts.

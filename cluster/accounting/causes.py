@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from statistics import median
 from typing import Any
 
@@ -50,6 +51,8 @@ OVER = "over: "  # prefix of the end of an event, in events.jsonl
 WORK = {"eval": "evaluation", "startup": "startup", "checkpoint": "checkpoint"}  # else slow_node
 Found = dict["Cause", Quicker]
 """What would have been quicker without each cause, whose `seconds` are not known yet."""
+Carrier = tuple["Cause", Network]
+"""What is worse with a carrier, and the network without that."""
 
 
 @dataclass(frozen=True)
@@ -186,25 +189,27 @@ def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
 def _worse_carriers(used: Sequence[str], network: Network) -> list[tuple[Cause, Network]]:
     """Return links in use that are worse than the median link, and uplinks and downlinks; and each without that cause.
 
-    Those that are worst come first.
+    By rate, by delay and of access in turn, the worst first: not all of them may be tried, and how many times slower a
+    link is says nothing beside how many times as long another one is.
     """
     if not used:
         return []
     typical_byte_s = median(s for name, s in network.byte_s.items() if "->" in name)
     typical_delay_s = median(network.delay_s.values()) if network.delay_s else 0.0
-    found: list[tuple[Cause, Network]] = []
-    for name in used:
+    slow, far, narrow = list[Carrier](), list[Carrier](), list[Carrier]()
+    for name in sorted(used, key=lambda name: network.byte_s[name]):
         byte_s, delay_s = network.byte_s[name], network.delay_s.get(name, 0.0)
         if "->" not in name:
-            found.append((Cause("narrow_access", name), with_rate(network, name, math.inf)))
+            narrow.append((Cause("narrow_access", name), with_rate(network, name, math.inf)))
             continue
         if byte_s < typical_byte_s:
             cause = Cause("slow_link", name, factor=typical_byte_s / byte_s)
-            found.append((cause, with_rate(network, name, typical_byte_s)))
+            slow.append((cause, with_rate(network, name, typical_byte_s)))
         if delay_s > typical_delay_s > 0:
             cause = Cause("far_link", name, factor=delay_s / typical_delay_s)
-            found.append((cause, with_delay(network, name, typical_delay_s)))
-    return sorted(found, key=lambda one: -(one[0].factor or math.inf))
+            far.append((cause, with_delay(network, name, typical_delay_s)))
+    far.sort(key=lambda one: -(one[0].factor or 0.0))
+    return [one for turn in zip_longest(slow, far, narrow) for one in turn if one is not None]
 
 
 def _windows(collectives: Sequence[Collective], network: Network, *, slow_start: bool) -> Found:

@@ -1,18 +1,21 @@
 """Joins the ranks' records of their parts into whole collectives (docs/formats.md). Pure.
 
-All ranks take part in the same all-reduces, all-gathers and all-to-alls, in the same order: the k-th of one rank is the
-k-th of the others. An exchange concerns only ranks that send to one another: the k-th that one sends to another is the
-k-th that the other receives from it.
+All ranks take part in the same all-reduces, all-gathers and all-to-alls, in the same order: in each step, the k-th of
+one kind and purpose of one rank is the k-th of the others. An exchange concerns only ranks that send to one another:
+the k-th that one sends to another in a step is the k-th that the other receives from it. Where not all have equally
+many in a step, lines are missing, and which is not known: then those of this step are not joined.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
 
 from cluster.accounting.tcp_timing import SocketState, Window
 from protocol.collectives import CollectiveLine, TcpState
+
+Pairing = tuple[int, int, int, str]
+"""Sender, receiver, step and purpose of an exchange."""
 
 
 @dataclass(frozen=True)
@@ -164,26 +167,36 @@ def _mean_sizes(parts: Iterable[Part]) -> dict[tuple[str, str], int]:
 
 
 def _of_all(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
-    """Yield the collectives of all ranks; those that a dead rank left no part of are left out."""
-    own = [[part for part in mine if part.kind != "exchange"] for mine in parts]
-    for together in zip(*own, strict=False):
-        yield Collective(together)
+    """Yield the collectives of all ranks; those of a step are left out if not all have equally many."""
+    own = [_by_place(part for part in mine if part.kind != "exchange") for mine in parts]
+    for place in own[0] if own else ():
+        together = [mine.get(place, []) for mine in own]
+        if len({len(some) for some in together}) == 1:
+            yield from map(Collective, zip(*together, strict=True))
+
+
+def _by_place(parts: Iterable[Part]) -> dict[tuple[int, str, str], list[Part]]:
+    """Group the parts of one rank by step, kind and purpose."""
+    groups: dict[tuple[int, str, str], list[Part]] = {}
+    for part in parts:
+        groups.setdefault((part.step, part.kind, part.purpose), []).append(part)
+    return groups
 
 
 def _exchanges(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
-    sent: dict[tuple[int, int], list[Part]] = {}
-    heard: dict[tuple[int, int], list[Part]] = {}
+    sent: dict[Pairing, list[Part]] = {}
+    heard: dict[Pairing, list[Part]] = {}
     for part in (part for mine in parts for part in mine if part.kind == "exchange"):
         for peer in part.to:
-            sent.setdefault((part.rank, peer), []).append(part)
+            sent.setdefault((part.rank, peer, part.step, part.purpose), []).append(part)
         for peer in part.sources:
-            heard.setdefault((peer, part.rank), []).append(part)
+            heard.setdefault((peer, part.rank, part.step, part.purpose), []).append(part)
     # By identity, so that a part that both sends to another and receives from it is added only once.
     others: dict[int, dict[int, Part]] = {}
-    for pair in sent.keys() & heard.keys():
-        for sender, hearer in zip_longest(sent[pair], heard[pair]):
-            if sender and hearer:
-                others.setdefault(id(hearer), {})[id(sender)] = sender
-                others.setdefault(id(sender), {})[id(hearer)] = hearer
+    whole = (p for p in sent.keys() & heard.keys() if len(sent[p]) == len(heard[p]))
+    for pairing in whole:
+        for sender, hearer in zip(sent[pairing], heard[pairing], strict=True):
+            others.setdefault(id(hearer), {})[id(sender)] = sender
+            others.setdefault(id(sender), {})[id(hearer)] = hearer
     for part in (part for mine in parts for part in mine if part.kind == "exchange"):
         yield Collective((part,), tuple(others.get(id(part), {}).values()))

@@ -4,26 +4,33 @@ Each collective takes as long as it did, and as much longer or shorter as the mo
 (transfer_model.py), and the run is replayed with these (run_replay.py): ranks compute as they did. What computing hid
 here may take longer than that there. TCP's windows are those that its connections would have there (tcp_windows.py).
 
+Longer is by seconds: what a busy host added, it adds there. Shorter is by a share: a few per cent by which the model
+was off on slow links can be more seconds than quick links take, so that a difference of seconds could be less than any
+link allows, or nothing at all. (Not at least the bound instead: that is the end of the last rank, and others end
+before.)
+
 Lost packets and jitter have no model: on links that have them a run takes longer than predicted, and a run that had
-them cannot be predicted, because what they cost it is not known.
+them cannot be predicted, because what they cost it is not known. Nor has the model exchanges with several ranks over
+the same link, uplink or downlink: it has each by itself.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from cluster.accounting.alternatives import Recorded
 from cluster.accounting.bounds import Network, are_routed, flows_of
 from cluster.accounting.collectives import Collective, Part
-from cluster.accounting.run_replay import RunReplay
+from cluster.accounting.run_replay import Quicker, RunReplay, Transfer
 from cluster.accounting.tcp_windows import windows_of_run, windows_of_run_on
 from cluster.accounting.transfer_model import TransferModel, affordable_samples, with_windows
 from protocol.collectives import MOST_COLLECTIVES
 
 MOST_STEPS = 1_000_000  # messages of all ranks in replays: about ten seconds
 CLOCK_S = 1e-3  # ends are sums of two clocks' readings
+SHARED = "exchanges with several ranks that share a link, an uplink or a downlink have no model"
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,7 @@ class RunModel:
         flows = [flow for one in self._run.collectives for flow in flows_of(one)]
         if not are_routed(flows, others.network):
             return "a rank cannot reach another there"
-        if _has_exchanges(self._run.collectives) and _has_access(others.network):
-            return "exchanges that share an uplink or downlink have no model"
-        return ""
+        return SHARED if _share_carriers(self._run.collectives, others.network) else ""
 
     def on(self, others: OtherLinks) -> PredictedRun:
         """Return the run on other links, where nothing is an obstacle."""
@@ -105,7 +110,8 @@ class RunModel:
             run.collectives, run.network, others.network, slow_start=others.slow_start
         )
         quicker = self._model.quicker_with(windows, others.network)
-        saved_s, ahead_s = self._replay.saved_and_ahead_s(quicker, rank=0)
+        then = _shorter_by_shares(quicker, self._model.seconds)
+        saved_s, ahead_s = self._replay.saved_and_ahead_s(then, rank=0)
         return PredictedRun(-saved_s, [at for at, _ in ahead_s], [-s for _, s in ahead_s])
 
 
@@ -121,7 +127,7 @@ def _obstacle(run: Recorded) -> str:
         return f"only the first {MOST_COLLECTIVES} collectives of a rank are known"
     if any(map(_has_several_at_a_time, parts.values())):
         return "its ranks had several collectives at a time"
-    return ""
+    return SHARED if _share_carriers(run.collectives, run.network) else ""
 
 
 def _has_several_at_a_time(parts: Sequence[Part]) -> bool:
@@ -129,10 +135,17 @@ def _has_several_at_a_time(parts: Sequence[Part]) -> bool:
     return any(later.entered < before.ended - CLOCK_S for before, later in pairwise(ordered))
 
 
-def _has_exchanges(collectives: Sequence[Collective]) -> bool:
-    return any(one.key[0] == "exchange" for one in collectives)
+def _share_carriers(collectives: Sequence[Collective], network: Network) -> bool:
+    """Return whether exchanges with two receivers use the same carrier; those with one are bounded together."""
+    exchanges = [one for one in collectives if one.key[0] == "exchange"]
+    pairs = {(part.rank, peer) for one in exchanges for part, peer in flows_of(one)}
+    known = pairs & network.routes.keys()
+    uses = {(name, peer) for rank, peer in known for name in network.routes[rank, peer].carriers}
+    return len({name for name, _ in uses}) < len(uses)
 
 
-def _has_access(network: Network) -> bool:
-    """Return whether any node's links share an uplink or a downlink: carriers that are no links."""
-    return any("->" not in name for name in network.byte_s)
+def _shorter_by_shares(quicker: Quicker, seconds: Mapping[Transfer, float]) -> Quicker:
+    """Return the same, where what is quicker takes a share of what it took; `seconds`: by the model, as it was."""
+    longer = {transfer: s for transfer, s in quicker.transfers.items() if s < 0}
+    shares = {t: 1 - s / seconds[t] for t, s in quicker.transfers.items() if s > 0}
+    return Quicker(longer, shares=shares)

@@ -160,10 +160,12 @@ class _Search:
         self._alone = [[self._alone_s(a, b) if a != b else math.inf for b in nodes] for a in nodes]
 
     def seconds(self, order: Order) -> float:
-        """Return the seconds of an all-reduce in this order."""
+        """Return the seconds of an all-reduce in this order; infinity if it has more messages than may be replayed."""
         if order not in self._known:
             count = self.size * self.ranks_a_node
             self._steps += count * ring_messages(count, self.size_bytes)
+            if self._steps > MOST_STEPS:
+                return math.inf
             self._known[order] = order_seconds(
                 self.network, order, self.size_bytes, self.ranks_a_node
             )

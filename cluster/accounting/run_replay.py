@@ -36,10 +36,12 @@ class Quicker:
     Attributes:
         transfers: from the last rank's arrival to the last byte; less than 0: slower.
         computing: of ranks before they enter a part, by id() of the part.
+        shares: of a transfer's seconds, what is left of them, 0 to 1; `RunReplay.largest` does not take these.
     """
 
     transfers: Mapping[Transfer, float] = field(default_factory=dict)
     computing: Mapping[int, float] = field(default_factory=dict)
+    shares: Mapping[Transfer, float] = field(default_factory=dict)
 
     @property
     def most_s(self) -> float:
@@ -197,7 +199,8 @@ def _data_at(
     for transfer, parts, seconds in waits:
         if (began := complete.get(transfer)) is None:
             began = complete[transfer] = max(entered[part] for part in parts)
-        left_s = seconds - quicker.transfers.get(transfer, 0.0)
+        share, less_s = quicker.shares.get(transfer, 1.0), quicker.transfers.get(transfer, 0.0)
+        left_s = seconds * share - less_s
         at = max(at, began + max(min(0.0, seconds), left_s))
     return at
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 MSS_BYTES = 1448
 FIRST_WINDOW_BYTES = 10 * MSS_BYTES  # RFC 6928, and Linux after a pause (tcp_slow_start_after_idle)
 LEAST_RTO_S = 0.2  # Linux: a pause is longer than this, and than a round trip
+MOST_TURNS = 100  # of one message, before all that is in flight counts as one piece
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,14 @@ class Sender:
 
     def send(self, size_bytes: float, at: float) -> float:
         """Send so many bytes, which are there at `at`; return when the last one has left."""
-        left = size_bytes
+        left, turns = size_bytes, 0
         self._free_at = max(at, self._free_at)
         while left > 0:
-            self._acknowledge()
+            turns += 1
+            if turns % MOST_TURNS:
+                self._acknowledge()
+            else:
+                self._join_in_flight()
             if self._room_bytes <= 0:
                 left -= self._skip_turns(left)
                 self._free_at = max(self._free_at, self._in_flight[0][0])
@@ -143,6 +148,15 @@ class Sender:
             grown = self._window.grown(acknowledged)
             self._room_bytes += acknowledged + grown.size_bytes - self._window.size_bytes
             self._use(grown)
+
+    def _join_in_flight(self) -> None:
+        """Count what is in flight as one piece, acknowledged with its last byte.
+
+        Pieces would become ever more, one with each message. And a round trip can be too short for the precision of
+        times: then each piece is acknowledged at once, and no turn could be skipped.
+        """
+        last_at, _ = self._in_flight[-1]
+        self._in_flight = deque([(last_at, self._window.size_bytes - self._room_bytes)])
 
     def _use(self, window: Window) -> None:
         self._window = window

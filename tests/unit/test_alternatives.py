@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from books import part, ring
 
+from cluster.accounting import gloo_timing
 from cluster.accounting.alternatives import Recorded, collectives_s, predict, reorder
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.ring_order import order_seconds
@@ -126,6 +127,17 @@ def test_halves_are_for_strategies_that_can_send_them():
     ):
         found = predict(recorded(all_reduces(30_000_000), links(), training=other))
         assert not [one for one in found if one.what == "codec"]
+
+
+def test_half_a_tensor_takes_no_more_messages_than_the_rank_said_of_the_whole(monkeypatch):
+    """20 GB in one message, says a forged line; gloo would send 13,334 of half of it."""
+    monkeypatch.setattr("cluster.accounting.alternatives._rank_order", lambda *_: {})
+    begun, ready = [], gloo_timing._ready
+    monkeypatch.setattr(gloo_timing, "_ready", lambda *of: begun.append(1) or ready(*of))
+    forged = [Collective(tuple(ring(3, 20 * 10**9, messages=1)))]
+    options = {"strategy": "diloco", "strategy_options": {"codec": "none"}}
+    predict(recorded(forged, links(), training=options))
+    assert 0 < len(begun) < 100
 
 
 def test_nothing_saves_more_than_ranks_waited():

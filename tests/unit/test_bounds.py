@@ -25,14 +25,26 @@ def ring_links(**values):
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 8])
-def test_one_message_a_hop_is_the_formula_of_the_ring(world_size):
-    """2(N-1) alpha + 2(N-1)/N S beta (Thakur et al., 2005), if each message waits for the previous one."""
-    size, hops = 1_000_000 * world_size, 2 * (world_size - 1)
+def test_two_small_messages_a_hop_are_the_formula_of_the_ring(world_size):
+    """2(N-1) alpha + 2(N-1)/N S beta (Thakur et al., 2005), but for what the second of each two messages takes."""
+    size, hops = 4000, 2 * (world_size - 1)
     formula = hops * DELAY_S + hops / world_size * size / BYTE_S
-    once_round = Collective(tuple(ring(world_size, size, messages=hops)))
-    bound = bound_s(once_round, mesh(world_size))
-    # With two messages in flight, half of them are on their way at once.
-    assert hops / world_size * size / BYTE_S + DELAY_S <= bound <= formula
+    twice = Collective(tuple(ring(world_size, size, messages=2 * hops)))
+    message_s = size / world_size / 2 / BYTE_S
+    assert bound_s(twice, mesh(world_size)) == pytest.approx(formula - (hops - 1) * message_s)
+    tiny = Collective(tuple(ring(world_size, world_size, messages=2 * hops)))
+    assert bound_s(tiny, mesh(world_size)) == pytest.approx(hops * DELAY_S, rel=1e-4)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+def test_of_one_message_a_hop_two_are_on_their_way_at_once(world_size):
+    """So half of the hops' delays count; where bytes take longer than delays, all bytes and one delay."""
+    size, hops = 1_000_000 * world_size, 2 * (world_size - 1)
+    tiny = Collective(tuple(ring(world_size, world_size, messages=hops)))
+    assert bound_s(tiny, mesh(world_size)) == pytest.approx(hops / 2 * DELAY_S, rel=1e-3)
+    big = Collective(tuple(ring(world_size, size, messages=hops)))
+    sending_s = hops / world_size * size / BYTE_S
+    assert bound_s(big, mesh(world_size)) == pytest.approx(sending_s + DELAY_S)
 
 
 def test_on_long_links_only_the_hops_count():

@@ -110,6 +110,39 @@ def test_of_many_nodes_the_slow_link_is_named_too():
     assert first(some, [], slow) == ("slow_link", "node3->node2")
 
 
+def ring_of_24(rates=(), far=None, uplinks=False):
+    """Links both ways between neighbours on a ring, 10 MB/s and 10 ms, except some rates and a far one of 50 ms."""
+    names = [f"node{n + 1}" for n in range(24)]
+    pairs = [
+        pair for n in range(24) for pair in ((names[n], names[n - 1]), (names[n - 1], names[n]))
+    ]
+    links = [
+        Link(*pair, dict(rates).get(pair, 10.0), 50.0 if pair == far else 10.0, 0.0, 0.0, 100.0)
+        for pair in pairs
+    ]
+    return make_network(names, links, {"uplink": dict.fromkeys(names, 100.0)} if uplinks else {})
+
+
+ODD = ("node3", "node2")
+SLOWER = {(f"node{n + 1}", f"node{n}"): 9.0 / n for n in range(1, 20)}
+
+
+@pytest.mark.parametrize(
+    ("there", "cause"),
+    [
+        (ring_of_24(rates=SLOWER, far=ODD), "far_link"),
+        (ring_of_24(rates={ODD: 0.1}, uplinks=True), "slow_link"),
+    ],
+    ids=["among slow links", "among shared uplinks"],
+)
+def test_of_each_sort_of_cause_the_worst_is_tried_where_not_all_can_be(monkeypatch, there, cause):
+    """There is time for three of some twenty; the planted one costs most."""
+    messages = ring_messages(24, 24_000)
+    monkeypatch.setattr("cluster.accounting.causes.MOST_STEPS", 8 * 24 * messages)
+    parts = Collective(tuple(ring(24, 24_000, messages=messages)))
+    assert first([ended_at(parts, gloo_end(parts, there))], [], there) == (cause, "node3->node2")
+
+
 def test_a_slow_rank_is_named_where_its_own_part_is_hidden():
     """It starts an all-reduce last and computes on; the others wait for it, as in eager-diloco."""
     at = [1000.0, 1000.0, 1005.0]

@@ -308,7 +308,11 @@ TCP = {
 def with_tcp(folder, tcp):
     """Return the TCP states read for the first of two ranks if its second line reports `tcp`."""
     plain = line("all_reduce", {1: 5})
-    lines = {"node1": [plain, plain | {"tcp": tcp}], "node2": [line("all_reduce", {0: 5})] * 2}
+    other = line("all_reduce", {0: 5})
+    lines = {
+        "node1": [plain, plain | {"step": 2, "tcp": tcp}],
+        "node2": [other, other | {"step": 2}],
+    }
     (folder / "metrics").mkdir()
     for name, own in lines.items():
         text = "".join(f"{json.dumps(one)}\n" for one in own)
@@ -328,7 +332,9 @@ def test_what_a_rank_tells_of_tcp_is_of_whom_it_sends_to(tmp_path):
         {"rto_s": 0},
         {"rto_s": -1.0},
         {"window_bytes": 0},
+        {"window_bytes": 0.5},
         {"window_bytes": "many"},
+        {"ssthresh_bytes": 0.5},
         {"ssthresh_bytes": float("nan")},
         {"idle_s": None},
         {"sent_again": -1},
@@ -336,3 +342,51 @@ def test_what_a_rank_tells_of_tcp_is_of_whom_it_sends_to(tmp_path):
 )
 def test_a_line_that_says_of_tcp_what_cannot_be_is_not_there(tmp_path, wrong):
     assert with_tcp(tmp_path, {"10.77.0.12": TCP | wrong}) == [{}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time": 1e15},
+        {"time": -1e15},
+        {"done_s": 1e15},
+        {"waited_s": 1e15},
+        {"bytes": 10**15},
+    ],
+)
+def test_a_line_of_times_or_bytes_that_cannot_be_is_not_there(tmp_path, wrong):
+    """From 1e15 s on, a round trip adds nothing to a time; 1e15 bytes are a thousand million messages of a ring."""
+    (tmp_path / "metrics").mkdir()
+    path = tmp_path / "metrics" / "node1.collectives.jsonl"
+    plain = line("all_reduce", {0: 9})
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in (plain, plain | wrong)))
+    assert len(read_collectives(tmp_path, NAMES[:1])) == 1
+
+
+# Lines that are missing.
+
+
+def ten_of_each(kind):
+    """Parts of two ranks in ten collectives, one a step, ten seconds apart."""
+    sources = [[1], [0]] if kind == "exchange" else [None, None]
+    return [
+        [part(r, kind, {1 - r: 9}, at=10.0 * n, step=n + 1, sources=sources[r]) for n in range(10)]
+        for r in range(2)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "exchange"])
+def test_where_a_line_is_missing_later_collectives_have_their_own_partners(kind):
+    own, other = ten_of_each(kind)
+    joined = [one for one in put_together([own, other[:2] + other[3:]]) if len(one.all_parts) == 2]
+    assert {one.parts[0].step for one in joined} == {1, 2, *range(4, 11)}
+    assert all(len({p.step for p in one.all_parts}) == 1 for one in joined)
+    assert {one.waiting_s(p) for one in joined for p in one.parts} == {0.0}
+
+
+def test_of_a_step_in_which_a_line_is_missing_nothing_of_its_kind_is_joined():
+    """Which of them is missing is not known."""
+    parts = [[part(r, "all_reduce", {1 - r: 9}, at=float(n)) for n in range(3)] for r in range(2)]
+    control = [part(r, "all_gather", {1 - r: 9}, at=5.0, purpose="control") for r in range(2)]
+    [only] = put_together([[*parts[0], control[0]], [*parts[1][:2], control[1]]])
+    assert only.key[:2] == ("all_gather", "control")

@@ -134,6 +134,19 @@ def test_what_cannot_be_afforded_is_not_called_proved(monkeypatch):
     assert found.seconds <= found.before_s
 
 
+def test_an_all_reduce_too_large_to_be_replayed_at_all_is_not_replayed(monkeypatch):
+    """20 GB on three nodes are 80,000 messages, 1 TB are four millions."""
+    replayed = []
+    monkeypatch.setattr(
+        "cluster.accounting.ring_order._all_reduce_s",
+        lambda *_: replayed.append(1) or len(replayed) * 1.0,
+    )
+    assert best_order(drawn(3, 2), 3, 20 * 10**9).is_proved and len(replayed) == 2
+    huge = best_order(drawn(3, 2), 3, 10**12)
+    assert (huge.order, huge.seconds, huge.is_proved) == ((0, 1, 2), float("inf"), False)
+    assert len(replayed) == 2
+
+
 def test_only_links_that_exist_are_taken():
     """Isolated, with links 0 - 2 - 1 - 3 - 0: only two orders form a ring, one in each direction."""
     full = drawn(4, 3)

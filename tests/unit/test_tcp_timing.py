@@ -110,3 +110,34 @@ def test_round_trips_that_are_all_alike_are_skipped_without_a_difference():
     sender = Sender(window, rtt_s, byte_s, 0.0)
     assert [sender.send(50_000, 0.0) for _ in range(100)][-1] == pytest.approx(whole)
     assert whole == pytest.approx(99 * rtt_s + 0.05)
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """The turns that senders have taken, one entry each; no test here takes a million."""
+    taken, acknowledge = [], Sender._acknowledge
+
+    def counted(sender):
+        taken.append(1)
+        assert len(taken) < 1_000_000
+        acknowledge(sender)
+
+    monkeypatch.setattr(Sender, "_acknowledge", counted)
+    return taken
+
+
+@pytest.mark.parametrize("free_at", [0.0, 1.7e9, 1e11])
+def test_round_trips_too_short_to_be_told_apart_take_no_turn_each(turns, free_at):
+    """A window of a byte for 1 GB: a thousand million round trips of 0.1 us, which add nothing to a time of 1e11 s."""
+    sender = Sender(Window(1.0, 1.0), 1e-7, 1e9, free_at)
+    assert sender.send(1e9, free_at) - free_at == pytest.approx(100, abs=0.01)
+    assert len(turns) < 300
+
+
+def test_a_window_cut_into_many_pieces_takes_a_bounded_number_of_turns(turns):
+    """Each message cuts one more piece off a window: the 4,000th would take some eight hundred turns."""
+    window, rtt_s, messages = Window(1e6, 2e4), 0.1, 4000
+    sender = Sender(window, rtt_s, 1e8, 0.0)
+    ends = [sender.send(1_000_003, 0.0) for _ in range(messages)]
+    assert ends[-1] == pytest.approx(messages * rtt_s, rel=0.02)
+    assert len(turns) < 150 * messages

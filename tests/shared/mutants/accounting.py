@@ -100,9 +100,30 @@ ACCOUNTING = (
     Mutation(
         "each pair of a sweep has an interval of 95 %",
         "cluster/sweeps/ranking.py",
-        "student_t(TAILS / comparisons, len(logs) - 1)",
-        "student_t(TAILS, len(logs) - 1)",
+        "_half(own, TAILS / comparisons)",
+        "_half(own, TAILS)",
         "tests/unit/test_sweep.py::test_of_equal_variants_one_is_called_slower_in_at_most_one_of_twenty_sweeps",
+    ),
+    Mutation(
+        "pairs over one draw of links, or of one seed, count as independent",
+        "cluster/sweeps/ranking.py",
+        "[_groups(logs, place) for place in varied]",
+        "[[[value] for value in logs.values()]]",
+        "tests/unit/test_sweep.py::test_pairs_that_share_links_or_a_seed_are_not_independent",
+    ),
+    Mutation(
+        "a run is ranked by its wall time beside others' seconds of training",
+        "cluster/sweeps/ranking.py",
+        "replace(one.figures, wall_s=None)",
+        "replace(one.figures)",
+        "tests/unit/test_sweep.py::test_a_run_whose_accounts_are_lost_is_not_ranked_by_its_wall_time",
+    ),
+    Mutation(
+        "a rank is who its lines say",
+        "cluster/accounting/metrics_table.py",
+        '"rank": ranks.index(node),',
+        '"rank": own[0].rank,',
+        "tests/unit/test_hostile_input.py::test_a_rank_is_known_by_its_file_and_not_by_what_its_lines_say",
     ),
     Mutation(
         "seconds booked to the bucket that comes",
