@@ -5,8 +5,8 @@
     python -m cluster.watch --json          # one JSON document per line, docs/run-folder.md
     python -m cluster.watch --http 0        # also as a web page on 127.0.0.1, on any free port
 
-Shows what the launch in this checkout writes once a second (runs/…/live.json), without asking any node. Without a
-terminal, it prints a screen whenever the run enters another phase.
+Shows what the launch in this checkout writes (runs/…/live.json: once a second, every two seconds from 9 nodes on),
+without asking any node. Without a terminal, it prints a screen whenever the run enters another phase.
 
 Exit codes: 0 the run has ended, 1 no run, or its launch was killed, 2 usage, 130 interrupted.
 """

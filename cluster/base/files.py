@@ -1,6 +1,7 @@
 """Atomic writes of files; the end of a log."""
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -39,12 +40,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
-    """Return the last lines of a log, from its last `most_bytes` bytes; nothing if it cannot be read."""
+    """Return the last lines of a log, from its last `most_bytes` bytes; nothing if it is no file that can be read."""
     try:
-        with path.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(0, size - most_bytes))
-            lines = log.read().decode(errors="replace").splitlines()
+        # Anything may be in its place: to open a pipe would wait for a writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as log:
+            about = os.fstat(log.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return []
+            log.seek(max(0, about.st_size - most_bytes))
+            lines = log.read(most_bytes).decode(errors="replace").splitlines()
     except OSError:
         return []
     return lines[-count:]

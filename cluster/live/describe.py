@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from cluster.live.rank_state import Seen, judge
+from cluster.live.sample import RankSample
 from cluster.live.state import HistoryRow, LineRow, LinkRow, LiveState, RankRow
 from cluster.live.tracker import LEAST_STEP_S, LiveRank, NodeFacts, Tracker, seen_of
 from protocol.link import Link
@@ -96,7 +97,16 @@ def _rank(tracker: Tracker, rank: LiveRank, seen: Mapping[LiveRank, Seen], at: f
         restarts=restarts,
         exit_code=exit_code,
         silent_s=round(silent_s, 1),
+        bad_loss="not a number" if _has_bad_loss(tracker, sample) else "",
     )
+
+
+def _has_bad_loss(tracker: Tracker, sample: RankSample) -> bool:
+    """Return whether the last step's loss is NaN or infinite: nodes do not send it then.
+
+    Our own training, whose number of steps is known, tells both the loss and `compute_s` of every step.
+    """
+    return tracker.steps is not None and sample.compute_s is not None and sample.loss is None
 
 
 def _awaited(tracker: Tracker, rank: LiveRank, seen: Mapping[LiveRank, Seen]) -> dict[str, Seen]:

@@ -138,7 +138,7 @@ def _rank_cell(row: RankRow, name: str) -> Cell:
         "RANK": row.name,
         "STATE": row.state,
         "STEP": "-" if row.step is None else str(row.step),
-        "LOSS": "-" if row.loss is None else f"{row.loss:.4g}",
+        "LOSS": "NaN" if row.bad_loss else "-" if row.loss is None else f"{row.loss:.4g}",
         "COMP %": _percent(row.computing),
         "COMM %": _percent(row.communicating),
         "RESTARTS": str(row.restarts or "-"),
@@ -165,7 +165,7 @@ def _links(links: Sequence[LinkRow], width: int, room: int) -> list[Text]:
 
 
 def _link_cell(row: LinkRow, name: str) -> Cell:
-    share = 0.0 if row.mbyte_s is None else min(1.0, row.mbyte_s / max(row.asked_mbyte_s, 1e-9))
+    share = max(0.0, min(1.0, (row.mbyte_s or 0.0) / max(row.asked_mbyte_s, 1e-9)))
     texts = {
         "LINK": f"{row.src}->{row.dst}",
         "MB/s": "-" if row.mbyte_s is None else f"{row.mbyte_s:.3f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -12,6 +13,7 @@ from cluster.base.json_file import finite
 
 VERSION = 1
 MOST_BYTES = 1 << 23  # a full mesh of 64 nodes takes 0.7 MB
+MOST_DIGITS = 300  # of whole numbers: a float holds 308
 PHASES = ("starting", "measuring", "running", "collecting", "ended")
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ class RankRow:
     Attributes:
         state: one of `rank_state.RANK_STATES`.
         doing: details: the collective, the ranks that it waits for; may be empty.
+        bad_loss: "not a number" if the loss of its last step is NaN or infinite, else empty; `loss` is None then.
         score: result of its last test, such as `accuracy 0.861`; may be empty.
         computing, communicating: shares of its time so far, 0 to 1; None if unknown.
         exit_code: its exit code once it has ended.
@@ -42,6 +45,7 @@ class RankRow:
     restarts: int = 0
     exit_code: int | None = None
     silent_s: float = 0.0
+    bad_loss: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,13 +176,28 @@ def parse_state(text: str | bytes) -> LiveState | None:
     if len(text) > MOST_BYTES:
         return None
     try:
-        said = json.loads(text)
+        said = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
         if not isinstance(said, dict) or said.get("version") != VERSION:
             return None
         rows = {key: tuple(_row(kind, one) for one in said[key]) for key, kind in ROWS.items()}
         return _record(LiveState, said | rows)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _whole(digits: str) -> int:
+    """Return a whole number that a float can hold, so that it can be shown; raises ValueError for others."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError("too large a number")
+    return int(digits)
+
+
+def _finite(word: str) -> float:
+    """Return a number that can be shown; raises ValueError for infinity and NaN."""
+    number = float(word)
+    if not math.isfinite(number):
+        raise ValueError("not a number")
+    return number
 
 
 def _row(kind: type, said: object) -> object:

@@ -6,18 +6,19 @@ and tests where they ended. Computing fills the free time from the front, for as
 strategy's own work; the rest is `other`.
 """
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from cluster.reporting.run_data import Move, RunData, StepPoint
+from cluster.reporting.run_data import Measure, Move, RunData, StepPoint
 
 LEAST_S = 1e-4
 KINDS = ("startup", "rollout", "compute", "strategy", "transfer", "waiting", "eval", "other")
 Span = tuple[float, float]
-Ranked = TypeVar("Ranked", Move, StepPoint)
+Ranked = TypeVar("Ranked", Measure, Move, StepPoint)
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,17 @@ class Lateness:
     waited_s: float
 
 
-def slices(run: RunData) -> list[Slice]:
-    """Return slices by rank, in time order; slices of one rank do not overlap."""
-    moves, steps = _by_rank(run.moves), _by_rank(run.steps)
+def slices(run: RunData, most_ranks: int = sys.maxsize) -> list[Slice]:
+    """Return slices by rank, of the first ranks, in time order; slices of one rank do not overlap."""
+    moves, steps, measures = _by_rank(run.moves), _by_rank(run.steps), _by_rank(run.measures)
     found: list[Slice] = []
-    for rank in range(len(run.ranks)):
+    for rank in range(min(len(run.ranks), most_ranks)):
         pieces = [piece for move in moves.get(rank, ()) for piece in move_slices(move)]
-        busy = _apart(sorted(pieces + _tests(run, rank), key=lambda one: one.start_s))
+        own = measures.get(rank, [])
+        busy = _apart(sorted(pieces + _tests(own), key=lambda one: one.start_s))
         found += _of_rank(rank, run.starts_s.get(rank), steps.get(rank, []), busy)
         if rank not in steps:
-            found += _acting(run, rank)
+            found += _acting(run.starts_s.get(rank), own)
     return found
 
 
@@ -126,19 +128,20 @@ def move_slices(move: Move) -> Iterator[Slice]:
             yield Slice(move.rank, kind, start_s, end_s, move.step, label)
 
 
-def _acting(run: RunData, rank: int) -> Iterator[Slice]:
+def _acting(start_s: float | None, own: Sequence[Measure]) -> Iterator[Slice]:
     """Yield the rollout of an actor, which has no steps: up to the last line about its environments."""
-    start_s = run.starts_s.get(rank)
-    ends_s = [one.at_s for one in run.measures if one.rank == rank and one.name == "env_steps"]
-    if start_s is not None and ends_s and max(ends_s) > start_s:
-        yield Slice(rank, "rollout", start_s, max(ends_s), 0)
+    last = max(
+        (one for one in own if one.name == "env_steps"), key=lambda one: one.at_s, default=None
+    )
+    if start_s is not None and last is not None and last.at_s > start_s:
+        yield Slice(last.rank, "rollout", start_s, last.at_s, 0)
 
 
-def _tests(run: RunData, rank: int) -> list[Slice]:
+def _tests(own: Sequence[Measure]) -> list[Slice]:
     return [
-        Slice(rank, "eval", max(0.0, one.at_s - one.value), one.at_s, one.step)
-        for one in run.measures
-        if one.name == "eval_s" and one.rank == rank and one.value > LEAST_S
+        Slice(one.rank, "eval", max(0.0, one.at_s - one.value), one.at_s, one.step)
+        for one in own
+        if one.name == "eval_s" and one.value > LEAST_S
     ]
 
 

@@ -90,6 +90,7 @@ def _stretches(looks: Sequence[Look], began: float) -> Iterator[LinkStretch]:
                 now.rate_mbyte_s,
                 now.backlog_bytes,
                 max(0.0, now.dropped - before.dropped),
+                now.rate_mbyte_s == before.rate_mbyte_s,
             )
 
 

@@ -65,6 +65,7 @@ def _table(table: Table) -> str:
     rows = [
         header,
         ["---"] * len(header),
-        *([plain(cell_text(c)) for c in row] for row in table.rows),
+        *([plain(cell_text(c)) for c in row] for row in table.shown),
     ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    note = f"\n\n{plain(table.cut_note)}" if table.cut_note else ""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + note

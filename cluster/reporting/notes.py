@@ -7,9 +7,17 @@ from pathlib import Path
 from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective
 from cluster.reporting.run_data import CollectiveRow
-from cluster.reporting.values import MOST_JSON_BYTES, Record, read_json, record, word, words
+from cluster.reporting.values import (
+    MOST_CONTRACT_BYTES,
+    MOST_JSON_BYTES,
+    Record,
+    read_json,
+    record,
+    word,
+    words,
+)
 
-MOST_LIVE_NOTES = 10
+MOST_LIVE_NOTES, MOST_NAMED = 10, 5
 SEVERAL_CLOCKS = (
     "the nodes are on several machines: who came late, and waiting as opposed to moving bytes, is only as exact as the "
     "clocks of these"
@@ -17,15 +25,16 @@ SEVERAL_CLOCKS = (
 MACHINES = "the nodes are on several machines, whose clocks"
 
 
-def notes_of(folder: Path, summary: Record, config: Record) -> list[str]:
+def notes_of(folder: Path, summary: Record, contract: Record, config: Record) -> list[str]:
     """Return which files cannot be read, what failed or was lost, and what the launch noted while it went on."""
     notes = list(words(record(read_json(folder / "live.json")).get("notes"), MOST_LIVE_NOTES))
-    for name in ("summary.json", "contract.json"):
-        path = folder / name
-        if path.exists() and not record(read_json(path)):
-            notes.append(
-                f"{name} cannot be read: cut short, or larger than {MOST_JSON_BYTES >> 20} MiB"
-            )
+    limits = (
+        ("summary.json", summary, MOST_JSON_BYTES),
+        ("contract.json", contract, MOST_CONTRACT_BYTES),
+    )
+    for name, found, most_bytes in limits:
+        if (folder / name).exists() and not found:
+            notes.append(f"{name} cannot be read: cut short, or larger than {most_bytes >> 20} MiB")
     if failure := word(summary.get("failure"), 500):
         notes.append(failure)
     elif lost := word(summary.get("links_lost"), 500):
@@ -52,6 +61,18 @@ def _clocks_note(hosts: Mapping[str, str], clocks: Mapping[str, HostClock]) -> s
         f"{MACHINES} differed by up to {max(ahead_s) - min(ahead_s):.3g} s when the run began: times are corrected to "
         f"within {left_s:.3f} s, unless a clock was set or drifted since"
     )
+
+
+def first_shown(what: str, total: int, most: int) -> list[str]:
+    """Return a note if not all are shown."""
+    return [f"of {total:,} {what} the first {most:,} are shown"] if total > most else []
+
+
+def metrics_notes(cut: Sequence[str], most: int) -> list[str]:
+    """Return a note that of these ranks only so many lines of metrics are shown."""
+    more = f" and {len(cut) - MOST_NAMED} more ranks" if len(cut) > MOST_NAMED else ""
+    who = f"{', '.join(cut[:MOST_NAMED])}{more}"
+    return [f"of {who} the first {most} lines of metrics are shown"] if cut else []
 
 
 def cut_notes(

@@ -149,9 +149,9 @@ def _table(table: Table, *, has_charts: bool) -> str:
     figures = [
         any(isinstance(cell, int | float) for cell in column)
         and not any(isinstance(cell, str) for cell in column)
-        for column in zip(*table.rows, strict=True)
+        for column in zip(*table.shown, strict=True)
     ] or [False] * len(table.header)
-    rows = "".join(f"<tr>{_cells('td', row, figures)}</tr>" for row in table.rows)
+    rows = "".join(f"<tr>{_cells('td', row, figures)}</tr>" for row in table.shown)
     head = (
         f"<thead><tr>{_cells('th', table.header, figures)}</tr></thead>"
         if any(table.header)
@@ -159,6 +159,7 @@ def _table(table: Table, *, has_charts: bool) -> str:
     )
     name = html.escape(table.name)
     text = f'<div class="scroll"><table class="{name}">{head}<tbody>{rows}</tbody></table></div>'
+    text += f'<p class="note">{html.escape(table.cut_note)}</p>' if table.cut_note else ""
     if table.is_open or not has_charts:
         return text
     return f"<details><summary>As a table: {name.replace('_', ' ')}</summary>{text}</details>"

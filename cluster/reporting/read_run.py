@@ -5,6 +5,7 @@ run's notes name an unreadable or too large summary.json or contract.json, and m
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,11 @@ from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
 from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
-from cluster.base.files import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
-from cluster.reporting.link_figures import proof_of, read_links
+from cluster.reporting.failures import failed_ranks, read_tails, root_cause_of
+from cluster.reporting.link_figures import MOST_LINKS, proof_of, read_links
 from cluster.reporting.link_stretches import read_looks, stretches_of
-from cluster.reporting.notes import cut_notes, notes_of
+from cluster.reporting.notes import cut_notes, first_shown, metrics_notes, notes_of
 from cluster.reporting.run_data import (
     Attribution,
     ByteFigures,
@@ -32,17 +33,15 @@ from cluster.reporting.run_data import (
     RunData,
     ScheduleEvent,
     StepPoint,
-    Tail,
     WhatIf,
-    how_it_ended,
 )
 from cluster.reporting.run_times import Recorded, began_at, span_of, time_notes, within
 from cluster.reporting.traced_rates import traced_rates, with_traces
 from cluster.reporting.values import (
+    MOST_CONTRACT_BYTES,
     MOST_JSON_BYTES,
     Record,
     count,
-    lines,
     number,
     numbers,
     read_json,
@@ -56,13 +55,14 @@ from protocol.metrics import Evaluation, Line, Rollout, Start, Step
 from protocol.metrics import Experience as ExperienceLine
 from protocol.values import NAME
 
-MOST_RANKS = 1000
+MOST_RANKS = 12_736  # 199 nodes with 64 each
 MOST_STEP_LINES = 400_000  # over all ranks
-LEAST_STEP_LINES = 2_000  # per rank
+LEAST_STEP_LINES, MOST_LINES = (
+    2_000,
+    2_000_000,
+)  # per rank, unless that is more than the latter over all
 MOST_MOVES = 300_000
-MOST_EVENTS = 500
-MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
-STOPPED = (-15, -2)  # signals with which we stop ranks
+MOST_EVENTS = 20_000  # a link that flaps 10,000 times
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
 OF_TESTS = (
     *("test_accuracy", "test_loss", "validation_loss", "validation_bits", "test_return"),
@@ -86,16 +86,21 @@ def read_run(folder: Path) -> RunData:
         raise UsageError(f"{folder} is no folder of a run", "runs/<time>-<profile>-<what>")
     summary = record(read_json(folder / "summary.json"))
     config = read_run_yml(folder / "run.yml")
-    contract = record(read_json(folder / "contract.json"))
-    ranks = read_ranks(folder, summary)
+    contract = record(read_json(folder / "contract.json", MOST_CONTRACT_BYTES))
+    ranks, cause = read_ranks(folder, summary), root_cause_of(summary)
+    failed = failed_ranks(ranks, summary, config.get("essential_ranks"), cause)
     links = read_links(contract, read_json(folder / "links.json"), record(summary.get("bytes")))
+    cut = [
+        *first_shown("ranks", len(ranks), MOST_RANKS),
+        *first_shown("links", len(links), MOST_LINKS),
+    ]
     run = RunData(
         name=word(folder.resolve().name),
         status=_status(summary),
         wall_s=number(summary.get("wall_s")),
-        ranks=ranks,
+        ranks=ranks[:MOST_RANKS],
         proof=proof_of(summary, contract, links),
-        links=links,
+        links=links[:MOST_LINKS],
         limits=_limits(summary),
         bytes=_bytes(record(summary.get("bytes"))),
         final_loss=number(summary.get("final_loss")),
@@ -112,17 +117,21 @@ def read_run(folder: Path) -> RunData:
         title=title_of(config, ranks),
         command=command_of(config),
         facts=facts_of(config, contract),
-        tails=_tails(folder, ranks, summary),
-        notes=notes_of(folder, summary, config),
+        is_training=bool(record(config.get("training"))),
+        failure=word(summary.get("failure"), 500),
+        root_cause=cause,
+        failed=len(failed),
+        tails=read_tails(folder, failed, cause),
+        notes=[*notes_of(folder, summary, contract, config), *cut],
     )
     return _with_traces(_with_metrics(run, folder), config)
 
 
 def read_ranks(folder: Path, summary: Record) -> list[Rank]:
-    """Return the ranks in order: from summary.json, else from the files that they left."""
+    """Return all ranks in order: from summary.json, else from the files that they left."""
     codes = record(summary.get("exit_codes"))
     names = [name for name in codes if NAME.fullmatch(name)] or _names_of_files(folder)
-    seconds, restarts = record(summary.get("seconds")), numbers(summary.get("restarts"))
+    seconds, restarts = record(summary.get("seconds")), numbers(summary.get("restarts"), MOST_RANKS)
     return [
         Rank(
             name,
@@ -131,7 +140,7 @@ def read_ranks(folder: Path, summary: Record) -> list[Rank]:
             numbers(seconds.get(name)),
             int(restarts.get(name, 0)),
         )
-        for name in names[:MOST_RANKS]
+        for name in names
     ]
 
 
@@ -239,7 +248,7 @@ def _path_parts(found: Record) -> Iterator[PathPart]:
         for kind, s in numbers(seconds).items():
             if s > 0:
                 yield PathPart(word(who, 64), kind, s, is_rank=True)
-    for who, seconds in list(record(found.get("links")).items())[:MOST_RANKS]:
+    for who, seconds in list(record(found.get("links")).items())[:MOST_LINKS]:
         for kind in CARRIED:
             s = number(record(seconds).get(f"{kind}_s")) or 0.0
             if s > 0:
@@ -260,21 +269,20 @@ def _experience(found: Record) -> Experience | None:
 def _with_metrics(run: RunData, folder: Path) -> RunData:
     """Return the run with what the ranks' own lines add, on one clock that starts at the first event."""
     names = [rank.name for rank in run.ranks]
-    most = max(LEAST_STEP_LINES, MOST_STEP_LINES // max(1, len(names)))
+    share, least = (count // max(1, len(names)) for count in (MOST_STEP_LINES, MOST_LINES))
+    most = max(share, min(LEAST_STEP_LINES, least))
+    events, actions = _schedule_events(folder / "events.jsonl")
     found = Recorded(
         {name: _first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names},
         read_collectives(folder, names),
-        list(_schedule_events(folder / "events.jsonl")),
+        events,
         read_looks(folder / "links.csv", {link.name for link in run.links}),
     )
     kept = within(span_of(folder, found), found)
     began, own = began_at(kept), list(kept.lines.values())
     moves = list(_moves(kept.collectives, began))
-    notes = [
-        f"of {name} the first {most} lines of metrics are shown"
-        for name, some in found.lines.items()
-        if len(some) == most
-    ]
+    notes = metrics_notes([name for name, some in found.lines.items() if len(some) == most], most)
+    notes += first_shown("actions of the schedule", actions, MOST_EVENTS)
     cut = cut_notes(run.collectives, found.collectives, len(moves), MOST_MOVES)
     return replace(
         run,
@@ -317,11 +325,18 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
             line.step,
             line.time - began,
             number(line.loss),
-            float(line.compute_s or 0.0),
-            float(line.comm_s or 0.0),
+            max(0.0, line.compute_s or 0.0),
+            max(0.0, line.comm_s or 0.0),
             float(line.sent_bytes),
-            float(line.strategy_s or 0.0),
+            max(0.0, line.strategy_s or 0.0),
+            _not_finite(line.loss),
         )
+
+
+def _not_finite(loss: float | None) -> str:
+    if loss is None or math.isfinite(loss):
+        return ""
+    return "NaN" if math.isnan(loss) else "infinite"
 
 
 def _measures(rank: int, own: Sequence[Line], began: float) -> Iterator[Measure]:
@@ -363,31 +378,20 @@ def _moves(collectives: Sequence[Collective], began: float) -> Iterator[Move]:
             )
 
 
-def _schedule_events(path: Path) -> Iterator[tuple[float, str]]:
-    """Yield the Unix time of each event, and what was done."""
+def _schedule_events(path: Path) -> tuple[list[tuple[float, str]], int]:
+    """Return the Unix time of each event with what was done, and how many there are; not all if these are many."""
     if not path.is_file() or path.stat().st_size > MOST_JSON_BYTES:
-        return
-    with path.open("rb") as file:
-        for text in list(file)[:MOST_EVENTS]:
-            try:
-                line = record(json.loads(text))
-            except (ValueError, RecursionError):
-                continue
-            at = number(line.get("time"))
-            if at is not None:
-                yield at, word(line.get("what"))
+        return [], 0
+    texts = path.read_bytes().splitlines()
+    return list(_events(texts[:MOST_EVENTS])), len(texts)
 
 
-def _tails(folder: Path, ranks: Sequence[Rank], summary: Record) -> list[Tail]:
-    """Return log tails of the ranks that failed by themselves, else of those we stopped; without a summary, of all."""
-    failed = [rank for rank in ranks if rank.exit_code not in (None, 0)] if summary else list(ranks)
-    by_themselves = [rank for rank in failed if rank.exit_code not in STOPPED] or failed
-    return [
-        Tail(rank.name, how_it_ended(rank.exit_code), _tail(folder / "logs" / f"{rank.name}.log"))
-        for rank in by_themselves[:MOST_TAILS]
-    ]
-
-
-def _tail(path: Path) -> tuple[str, ...]:
-    text = "\n".join(last_lines(path, MOST_TAIL_LINES))
-    return tuple(lines(text[-MOST_TAIL_LETTERS:], MOST_TAIL_LETTERS).split("\n")) if text else ()
+def _events(texts: Sequence[bytes]) -> Iterator[tuple[float, str]]:
+    for text in texts:
+        try:
+            line = record(json.loads(text))
+        except (ValueError, RecursionError):
+            continue
+        at = number(line.get("time"))
+        if at is not None:
+            yield at, word(line.get("what"))

@@ -76,12 +76,14 @@ class Proof:
     """What is known about the links as a whole.
 
     Attributes:
-        state: GOOD if all are proved, BAD if one is broken, else UNKNOWN.
+        state: GOOD if all are proved, BAD if one is broken, lost or changed, else UNKNOWN.
         words: the same in a few words.
+        sentence: the same as a sentence that names what is not as asked.
     """
 
     state: str
     words: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ class LinkStretch:
         rate_mbyte_s: the rate asked for at the end; under a trace, its mean.
         backlog_bytes: bytes in its queue at the end.
         dropped: number of packets dropped.
+        is_steady: whether the rate was the same at both ends; else it changed at an unknown time.
     """
 
     start_s: float
@@ -212,11 +215,18 @@ class LinkStretch:
     rate_mbyte_s: float
     backlog_bytes: float
     dropped: float
+    is_steady: bool = True
 
 
 @dataclass(frozen=True)
 class StepPoint:
-    """One step of the rank with this number. `at_s` counts from the run's first event."""
+    """One step of the rank with this number.
+
+    Attributes:
+        at_s: seconds since the run's first event.
+        loss: None if it is missing or not finite.
+        not_finite: "NaN" or "infinite" if the loss was that, else ''.
+    """
 
     rank: int
     step: int
@@ -226,6 +236,7 @@ class StepPoint:
     comm_s: float
     sent_bytes: float
     strategy_s: float = 0.0
+    not_finite: str = ""
 
 
 @dataclass(frozen=True)
@@ -276,6 +287,14 @@ class ScheduleEvent:
 
 
 @dataclass(frozen=True)
+class RootCause:
+    """What made a run fail: the rank, '' if unknown, and how it ended, in words that follow its name."""
+
+    rank: str
+    words: str
+
+
+@dataclass(frozen=True)
 class Tail:
     """The end of a rank's log."""
 
@@ -308,6 +327,10 @@ class RunData:
         starts_s: rank -> when it had met the others.
         stretches: link -> what it carried over time.
         facts: how to reproduce the run: name -> value, as text.
+        is_training: whether it ran our own training.
+        failure: why it failed although its ranks were done; '' if it did not.
+        root_cause: None if no rank made it fail, or it is unknown which.
+        failed: number of ranks that failed by themselves; `tails` has the first of their logs.
         notes: what could not be read from the folder.
     """
 
@@ -339,6 +362,10 @@ class RunData:
     title: str = ""
     command: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+    is_training: bool = False
+    failure: str = ""
+    root_cause: RootCause | None = None
+    failed: int = 0
     tails: Sequence[Tail] = ()
     notes: Sequence[str] = ()
     began_at: float | None = None

@@ -36,6 +36,18 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     is_open: bool = False
 
+    @property
+    def shown(self) -> Sequence[Sequence[Cell]]:
+        """The rows that pages to read show; report.csv has all."""
+        return self.rows[:MOST_TABLE_ROWS]
+
+    @property
+    def cut_note(self) -> str:
+        """Says that not all rows are shown; '' if they are."""
+        if len(self.rows) <= MOST_TABLE_ROWS:
+            return ""
+        return f"The first {MOST_TABLE_ROWS} of {len(self.rows):,} rows; the .csv file beside this one has all."
+
 
 @dataclass(frozen=True)
 class Section:
@@ -81,9 +93,11 @@ def _charts(*charts: Chart | None) -> list[Chart]:
 
 
 def _seconds(run: RunData) -> Section:
-    buckets = [b for b in BUCKETS if any(row["bucket"] == b for row in seconds_rows(run))]
+    pieces = seconds_rows(run)
+    known = {row["bucket"] for row in pieces}
+    buckets = [bucket for bucket in BUCKETS if bucket in known]
     by_rank: dict[str, dict[str, float]] = {}
-    for row in seconds_rows(run):
+    for row in pieces:
         by_rank.setdefault(row["rank"], {})[row["bucket"]] = row["seconds"]
     header = ["rank", "exit", "restarts", *(f"{bucket} s" for bucket in buckets), "total s"]
     rows: Rows = [
@@ -96,7 +110,7 @@ def _seconds(run: RunData) -> Section:
         + [round(r.total_s, 3) if r.seconds else None]
         for r in run.ranks
     ]
-    table = Table("ranks", header, rows[:MOST_TABLE_ROWS], is_open=not buckets and bool(rows))
+    table = Table("ranks", header, rows, is_open=not buckets and bool(rows))
     sentence = f"{sentences.where_time_went(run)} {sentences.path_words(run)}".strip()
     charts, tables = _charts(seconds_chart(run), path_chart(run)), [table, *_path(run)]
     return Section("seconds", "Where the time went", sentence, charts, tables)
@@ -130,7 +144,7 @@ def _path(run: RunData) -> list[Table]:
     parts = sorted(run.path.parts, key=lambda one: (order.index(one.who), -one.seconds))
     rows: Rows = [
         [one.who, one.kind, round(one.seconds, 3), round(100 * one.seconds / whole, 1)]
-        for one in parts[:MOST_TABLE_ROWS]
+        for one in parts
     ]
     unknown_s = run.path.not_known_s
     rows += [["not known", "", round(unknown_s, 3), round(100 * unknown_s / whole, 1)]]
@@ -180,7 +194,7 @@ def _links(run: RunData) -> Section:
         [link.name, link.verdict or "not measured", link.asked_mbyte_s, link.delay_ms]
         + [link.jitter_ms, link.loss_pct, link.goodput_mbyte_s, link.expected_goodput_mbyte_s]
         + [link.rtt_ms, link.expected_rtt_ms, link.carried_bytes]
-        for link in run.links[:MOST_TABLE_ROWS]
+        for link in run.links
     ]
     tables = [Table("links", header, rows)] if rows else []
     charts = _charts(matrix_chart(run), topology_chart(run))
@@ -220,7 +234,7 @@ def _experience(run: RunData) -> list[Section]:
         [name, *(actor.get(c) for c in columns)] for name, actor in run.experience.actors.items()
     ]
     header = ["actor", *(column.replace("_s", " s").replace("_", " ") for column in columns)]
-    table = Table("actors", header, rows[:MOST_TABLE_ROWS], is_open=True)
+    table = Table("actors", header, rows, is_open=True)
     sentence = sentences.experience_words(run)
     return [Section("experience", "Experience", sentence, _charts(staleness_chart(run)), [table])]
 
@@ -235,7 +249,7 @@ def _collectives(run: RunData) -> list[Section]:
             *(row.kind, row.purpose, row.size_bytes, row.count, row.seconds),
             *(row.gloo_bound_s, row.ratio, row.links_bound_s),
         ]
-        for row in run.collectives[:MOST_TABLE_ROWS]
+        for row in run.collectives
     ]
     unbounded = sum(row.unbounded for row in run.collectives)
     bound = f" {sentences.bounds_words(run.bounds, unbounded)}" if run.bounds else ""

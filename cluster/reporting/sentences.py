@@ -1,6 +1,7 @@
 """The sentence above each section, made from the data of the run folder. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 
 from cluster.reporting.charts.attribution import MEANINGS
 from cluster.reporting.charts.critical_link import queue_ms
@@ -8,7 +9,7 @@ from cluster.reporting.charts.helped import change_words
 from cluster.reporting.charts.seconds import seconds_rows
 from cluster.reporting.lanes import lateness
 from cluster.reporting.link_stretches import carried_mb
-from cluster.reporting.run_data import Attribution, CollectiveRow, LinkFigures, RunData
+from cluster.reporting.run_data import Attribution, CollectiveRow, Rank, RunData
 
 BUSY_SHARE = 0.05  # of a link's rate; mere acknowledgements take less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
@@ -21,6 +22,7 @@ DOING = {
     "rollout": "acting in environments",
     "checkpoint": "writing checkpoints",
     "startup": "starting",
+    "data": "loading data",
     "other": "with other things",
 }
 
@@ -44,10 +46,14 @@ def counted(count: int, what: str) -> str:
 
 
 def tested_words(run: RunData) -> str:
-    """Return the most important figure of the last test, and the loss; '' if there is neither."""
+    """Return the most important figure of the last test, and the final loss; '' if there is neither."""
     names = [name for name in TEST_DIGITS if name in run.tested] or list(run.tested)[:1]
     said = [f"{n.replace('_', ' ')} {run.tested[n]:.{TEST_DIGITS.get(n, 4)}f}" for n in names[:1]]
-    said += [f"loss {run.final_loss:.4f}"] if run.final_loss is not None else []
+    word, since = not_finite_since(run)
+    if word:
+        said += [f"loss {word}, first at step {since}"]
+    elif run.final_loss is not None:
+        said += [f"loss {run.final_loss:.4f}"]
     return ", ".join(said)
 
 
@@ -75,10 +81,8 @@ def lead(run: RunData) -> str:
 def where_time_went(run: RunData) -> str:
     """Name the largest buckets, as means over ranks."""
     counting = [rank for rank in run.ranks if rank.seconds]
-    if not counting and run.steps:
-        return "No rank came to its end, where it counts its seconds."
     if not counting:
-        return "The program counted no seconds: only our own training does."
+        return _nothing_counted(run)
     total_s = sum(rank.total_s for rank in counting)
     sums: dict[str, float] = {}
     for row in seconds_rows(run):
@@ -86,10 +90,26 @@ def where_time_went(run: RunData) -> str:
     largest = sorted(sums.items(), key=lambda item: -item[1])[:3]
     if total_s <= 0 or not largest:
         return "The ranks counted no time at all."
-    each = "each rank spent" if len(counting) > 1 else "the rank spent"
     parts = [f"{s / total_s:.0%} {DOING[name]}" for name, s in largest]
     mean_s = total_s / len(counting)
-    return f"Of {seconds_words(mean_s)}{' on average' if len(counting) > 1 else ''}, {each} {_listed(parts)}."
+    average = " on average" if len(counting) > 1 else ""
+    return f"Of {seconds_words(mean_s)}{average}, {_counting_words(run, counting)} spent {_listed(parts)}."
+
+
+def _nothing_counted(run: RunData) -> str:
+    if run.steps:
+        return "No rank came to its end, where it counts its seconds."
+    if run.is_training and not run.steps_done:
+        return "No rank came to its first step."
+    return "The program counted no seconds: only our own training does."
+
+
+def _counting_words(run: RunData, counting: Sequence[Rank]) -> str:
+    """Return the subject of the sentence on seconds: not all ranks may have come to their end."""
+    if len(counting) == 1:
+        return f"{counting[0].name}, which alone counted," if len(run.ranks) > 1 else "the rank"
+    is_all = len(counting) == len(run.ranks)
+    return "each rank" if is_all else f"each of the {len(counting)} ranks that counted"
 
 
 def slowed_by(run: RunData) -> str:
@@ -138,17 +158,19 @@ def path_words(run: RunData) -> str:
 def critical_link_words(run: RunData, name: str) -> str:
     """Say how full a link was, and how long its queue."""
     stretches = run.stretches[name]
-    busy = [one for one in stretches if one.mbyte_s > BUSY_SHARE * one.rate_mbyte_s]
+    used = [one for one in stretches if one.mbyte_s > BUSY_SHARE * one.rate_mbyte_s]
+    busy = [one for one in used if one.is_steady]
+    steady = " and its rate did not change" if len(busy) < len(used) else ""
     busy_s = sum(one.end_s - one.start_s for one in busy)
     could_mb = sum(one.rate_mbyte_s * (one.end_s - one.start_s) for one in busy)
     carried = f"{name} carried {bytes_words(1e6 * carried_mb(stretches))}"
     share = f"{carried_mb(busy) / could_mb:.0%} of its rate" if could_mb else ""
-    used = f": {share} in the {seconds_words(busy_s)} in which it was used" if share else ""
+    full = f": {share} in the {seconds_words(busy_s)} in which it was used{steady}" if share else ""
     longest = max((queue_ms(one) or 0.0 for one in stretches), default=0.0)
     queue = f"; its queue was {longest:,.0f} ms long at most" if longest >= 1 else ""
     dropped = sum(one.dropped for one in stretches)
     drops = f", and dropped {counted(round(dropped), 'packet')}" if dropped else ""
-    return f"{carried}{used}{queue}{drops}."
+    return f"{carried}{full}{queue}{drops}."
 
 
 def attributed(attribution: Attribution) -> str:
@@ -161,10 +183,15 @@ def attributed(attribution: Attribution) -> str:
         ((s, part) for part, s in transfer.items() if part != "unexplained"), reverse=True
     )
     parts = [f"{MEANINGS.get(part, part)} ({s / total_s:.0%})" for s, part in known[:2]]
+    most = (
+        "most of it for"
+        if sum(s for s, _ in known[:2]) > total_s / 2
+        else "of what is known most for"
+    )
     unexplained = transfer.get("unexplained", 0.0) / total_s
     skew_s = attribution.seconds.get("skew", 0.0)
     return (
-        f"Collectives took {seconds_words(total_s)} once all ranks were there, most of it for {_listed(parts)}; "
+        f"Collectives took {seconds_words(total_s)} once all ranks were there, {most} {_listed(parts)}; "
         f"{unexplained:.0%} is unexplained. Until the last rank had come, {seconds_words(skew_s)} more."
     )
 
@@ -173,6 +200,11 @@ def timeline_words(run: RunData) -> str:
     """Name the rank that made others wait, and how often the schedule acted."""
     late = lateness(run)
     events = f" The schedule acted {counted(len(run.events), 'time')}." if run.events else ""
+    if not (run.steps or run.moves or run.starts_s or run.measures):
+        links = (
+            "What links carried, moment by moment; the program" if run.stretches else "The program"
+        )
+        return f"{links} left no times of its own.{events}"
     if not late:
         return f"What each rank did, moment by moment.{events}"
     total = sum(one.times for one in late)
@@ -187,40 +219,22 @@ def timeline_words(run: RunData) -> str:
 
 def links_words(run: RunData) -> str:
     """Say whether the links are as asked, and which carried most."""
-    if not run.links:
-        return "No links were shaped: the nodes talked as fast as this machine does."
-    busiest = max(run.links, key=lambda link: link.carried_bytes or 0.0)
-    carried = busiest.carried_bytes or 0.0
-    most = f" {busiest.name} carried most: {bytes_words(carried)}." if carried else ""
-    return f"{_proof_words(run)}{most}"
-
-
-def _proof_words(run: RunData) -> str:
-    of_verdict = {name: _named(run.links, name) for name in ("broken", "undecided")}
-    if of_verdict["broken"]:
-        return f"Not as asked: {of_verdict['broken']}."
-    if of_verdict["undecided"]:
-        return f"The host was too busy to decide about {of_verdict['undecided']}."
-    ratios = [link.speed_ratio for link in run.links if link.speed_ratio]
-    if not any(link.verdict for link in run.links):
-        return f"{counted(len(run.links), 'link')} asked for; whether they are as asked was not measured."
-    speeds = (
-        f": measured goodput is {min(ratios):.2f} to {max(ratios):.2f} of what was asked"
-        if ratios
-        else ""
-    )
-    return f"All {counted(len(run.links), 'link')} are as asked{speeds}."
-
-
-def _named(links: Iterable[LinkFigures], verdict: str) -> str:
-    found = [f"{link.name} ({', '.join(link.broken)})" for link in links if link.verdict == verdict]
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return ", ".join(found[:5]) + more
+    busiest = max(run.links, key=lambda link: link.carried_bytes or 0.0, default=None)
+    carried = busiest.carried_bytes if busiest else None
+    most = f" {busiest.name} carried most: {bytes_words(carried)}." if busiest and carried else ""
+    return f"{run.proof.sentence}{most}"
 
 
 def learning_words(run: RunData) -> str:
-    """Say how far the loss fell, and give the figures of the last test."""
-    first, last = _ends(run)
+    """Say how far the loss fell, or that it became no number, and give the figures of the last test."""
+    tested = {n: v for n, v in run.tested.items() if n in TEST_DIGITS}
+    figures = [f"{n.replace('_', ' ')} {v:.{TEST_DIGITS[n]}f}" for n, v in tested.items()]
+    end = f"; at the end {', '.join(figures)}" if figures else ""
+    (first, last), (word, since) = _ends(run), not_finite_since(run)
+    if word and first is None:
+        return f"The training loss was {word} at every step{end}."
+    if word:
+        return f"The training loss went from {first:.3f} to {word}, first at step {since}{end}."
     if first is None or last is None:
         return (
             "The loss was not recorded twice."
@@ -228,22 +242,32 @@ def learning_words(run: RunData) -> str:
             else f"At the end: {tested_words(run)}."
         )
     way = "fell" if last < first else "went"
-    tested = {n: v for n, v in run.tested.items() if n in TEST_DIGITS}
-    figures = [f"{n.replace('_', ' ')} {v:.{TEST_DIGITS[n]}f}" for n, v in tested.items()]
-    end = f"; at the end {', '.join(figures)}" if figures else ""
-    return f"The training loss {way} from {first:.3f} to {last:.3f}{end}."
+    return f"The training loss {way} from {first:.3f} to {last:.3f}{_meanwhile(run)}{end}."
+
+
+def not_finite_since(run: RunData) -> tuple[str, int]:
+    """Return what a rank's loss was at the last step, NaN or infinite, else ''; and the first step of such a loss."""
+    told = [point for point in run.steps if point.loss is not None or point.not_finite]
+    last = max((point.step for point in told), default=0)
+    word = next((one.not_finite for one in told if one.step == last and one.not_finite), "")
+    return word, min((one.step for one in told if one.not_finite), default=0)
+
+
+def _meanwhile(run: RunData) -> str:
+    odd = min((one for one in run.steps if one.not_finite), key=lambda one: one.step, default=None)
+    return f"; of a rank it was {odd.not_finite} meanwhile, at step {odd.step}" if odd else ""
 
 
 def _ends(run: RunData) -> tuple[float | None, float | None]:
-    """Return the mean loss over ranks at the first and the last step."""
-    numbers = sorted({point.step for point in run.steps if point.loss is not None})
-    if len(numbers) < 2:
-        return None, None
-    first, last = (
-        [p.loss for p in run.steps if p.step == step and p.loss is not None]
-        for step in (numbers[0], numbers[-1])
+    """Return the mean loss over ranks at the first and the last step; None where it is unknown."""
+    by_step: dict[int, list[float]] = {}
+    for point in run.steps:
+        if point.loss is not None:
+            by_step.setdefault(point.step, []).append(point.loss)
+    ends = (
+        [fmean(by_step[step]) for step in sorted({min(by_step), max(by_step)})] if by_step else []
     )
-    return sum(first) / len(first), sum(last) / len(last)
+    return (ends[0] if ends else None), (ends[1] if len(ends) > 1 else None)
 
 
 def collectives_words(rows: Sequence[CollectiveRow]) -> str:
@@ -281,12 +305,27 @@ def bounds_words(source: str, unbounded: int = 0) -> str:
 
 
 def failed_words(run: RunData) -> str:
-    """Name the ranks that failed."""
-    names = [f"{tail.rank} {tail.how}" for tail in run.tails]
+    """Say why the run failed, as far as is known, and which ranks did."""
     if run.status == "open":
         return "The run has no recorded end: it was refused, interrupted or killed. The ends of its logs:"
-    logs = "the end of its log:" if len(names) == 1 else "the ends of their logs:"
-    return f"{_listed(names[:3])}{' …' if len(names) > 3 else ''}; {logs}"
+    logs = "the end of its log:" if run.failed == 1 else "the ends of their logs:"
+    if run.failed > len(run.tails):
+        logs = f"the ends of the logs of {len(run.tails)} of them:"
+    if run.failure:
+        went_on = [f"{tail.rank}, which {tail.how}" for tail in run.tails]
+        return f"{run.failure}. The run went on without {_listed(went_on)}; {logs}"
+    if run.root_cause is None:
+        names = [f"{tail.rank} {tail.how}" for tail in run.tails]
+        first = "which was the first is not known; " if run.failed > 1 else ""
+        return f"{_listed(names[:3])}{' …' if len(names) > 3 else ''}; {first}{logs}"
+    others = f", of {run.failed} ranks that failed" if run.failed > 1 else ""
+    who = run.root_cause.rank
+    said = (
+        f"{who} {run.root_cause.words}: the root cause{others}"
+        if who
+        else f"The run {run.root_cause.words}"
+    )
+    return f"{said}; {logs}"
 
 
 def experience_words(run: RunData) -> str:

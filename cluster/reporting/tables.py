@@ -23,7 +23,8 @@ def page_csv(page: Page) -> str:
         for table in section.tables:
             for row in table.rows:
                 first = _safe(row[0])
-                for name, cell in zip(table.header[1:], row[1:], strict=True):
+                names = map(_safe, table.header[1:])
+                for name, cell in zip(names, row[1:], strict=True):
                     writer.writerow([section.key, table.name, first, name, _safe(cell)])
     return out.getvalue()
 

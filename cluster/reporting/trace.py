@@ -13,9 +13,10 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
-from cluster.reporting.run_data import Move, RunData, StepPoint
+from cluster.reporting.run_data import Measure, Move, RunData, StepPoint
 
 RANKS, LINKS = 1, 2  # process IDs in the trace
 MOST_ARROWS = 20_000
@@ -44,9 +45,11 @@ def trace(run: RunData) -> Event:
     """Return the whole document."""
     events = [_named(RANKS, None, "ranks"), _named(LINKS, None, "links")]
     moves, steps = _grouped(run.moves), _grouped(run.steps)
+    tests = _grouped(one for one in run.measures if one.name == "eval_s")
     for rank, one in enumerate(run.ranks):
         events.append(_named(RANKS, rank + 1, one.name))
-        pieces = rank_pieces(run, rank, steps.get(rank, []), moves.get(rank, []))
+        own = steps.get(rank, []), moves.get(rank, []), tests.get(rank, [])
+        pieces = rank_pieces(run.starts_s.get(rank, 0.0), *own)
         events += [event for piece in pieces for event in _slices(piece, RANKS, rank + 1)]
     events += _link_events(run)
     events += _arrows(run)
@@ -74,11 +77,11 @@ def _named(process: int, track: int | None, name: str) -> Event:
 
 
 def rank_pieces(
-    run: RunData, rank: int, steps: Sequence[StepPoint], moves: Sequence[Move]
+    start_s: float, steps: Sequence[StepPoint], moves: Sequence[Move], tests: Sequence[Measure]
 ) -> list[Piece]:
     """Return a rank's track: slices that do not overlap, in time order."""
-    inner = _apart([_collective(move) for move in moves] + _tests(run, rank))
-    outer, until_us = [], _us(run.starts_s.get(rank, 0.0))
+    inner = _apart([*map(_collective, moves), *map(_test, tests)])
+    outer, until_us = [], _us(start_s)
     for step in sorted(steps, key=lambda one: one.at_s):
         end_us = _us(step.at_s)
         if end_us > until_us:
@@ -99,12 +102,8 @@ def _collective(move: Move) -> Piece:
     return Piece(move.kind, start, end, arguments, children)
 
 
-def _tests(run: RunData, rank: int) -> list[Piece]:
-    return [
-        Piece("eval", _us(one.at_s - one.value), _us(one.at_s), {"step": one.step})
-        for one in run.measures
-        if one.rank == rank and one.name == "eval_s"
-    ]
+def _test(one: Measure) -> Piece:
+    return Piece("eval", _us(one.at_s - one.value), _us(one.at_s), {"step": one.step})
 
 
 def _apart(pieces: Iterable[Piece]) -> list[Piece]:
@@ -177,15 +176,17 @@ def _link_events(run: RunData) -> list[Event]:
 
 
 def _lanes(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """Distribute pieces over as few lists as possible, without overlaps within a list."""
+    """Distribute pieces over as few lists as possible, without overlaps within a list: each into the first free one."""
     lanes: list[list[Piece]] = []
+    free: list[int] = []  # heaps, as there may be many lists
+    busy: list[tuple[int, int]] = []  # until when, and which
     for piece in sorted(pieces, key=lambda one: one.start_us):
-        free = (lane for lane in lanes if lane[-1].end_us <= piece.start_us)
-        lane = next(free, None)
-        if lane is None:
-            lanes.append([piece])
-        else:
-            lane.append(piece)
+        while busy and busy[0][0] <= piece.start_us:
+            heappush(free, heappop(busy)[1])
+        index = heappop(free) if free else len(lanes)
+        lanes += [[]] if index == len(lanes) else []
+        lanes[index].append(piece)
+        heappush(busy, (piece.end_us, index))
     return lanes
 
 

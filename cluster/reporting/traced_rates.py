@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from cluster.reporting.link_figures import MOST_LINKS
 from cluster.reporting.run_data import LinkStretch, ScheduleEvent
 from cluster.reporting.values import Record, number, records, word, words
 
-MOST_TRACES, MOST_STEPS, MOST_LINKS = 100, 10_000, 10_000
+MOST_TRACES, MOST_STEPS = 100, 10_000
 LONGEST_S = (
     1.0  # of a stretch under a trace; longer ones (pauses) are cut, so that the rate can be seen
 )
@@ -116,7 +117,8 @@ def _traced(
             yield one
         else:
             for piece in _pieces(one, longest_s):
-                yield replace(piece, rate_mbyte_s=on.mean(piece.start_s, piece.end_s))
+                rate = on.mean(piece.start_s, piece.end_s)
+                yield replace(piece, rate_mbyte_s=rate, is_steady=True)
 
 
 def _trace_at(stretch: LinkStretch, traces: Sequence[TracedRate]) -> TracedRate | None:

@@ -9,14 +9,17 @@ from cluster.base.stdout import plain
 from protocol.reader import LARGEST
 
 MOST_JSON_BYTES = 1 << 25
+MOST_CONTRACT_BYTES = 1 << 27  # 2 kB for each of the 39,402 links of 199 nodes
 MOST_WORD = 200
+# Surrogates, what Unicode has not assigned (XML lacks U+FFFE and U+FFFF), formats, private use, line separators.
+HARMFUL = ("Cs", "Cn", "Cf", "Co", "Zl", "Zp")
 Record = Mapping[str, object]
 
 
-def read_json(path: Path) -> object:
+def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> object:
     """Return the content of a JSON file; None if it is missing, truncated, or too large to be ours."""
     try:
-        if not path.is_file() or path.stat().st_size > MOST_JSON_BYTES:
+        if not path.is_file() or path.stat().st_size > most_bytes:
             return None
         found: object = json.loads(path.read_bytes())
         return found
@@ -49,8 +52,8 @@ def lines(text: str, most: int) -> str:
 
 
 def _shown(letter: str) -> str:
-    """Escape surrogates, which are no text, and format characters, which hide or reorder letters."""
-    if letter in "\n\t" or unicodedata.category(letter) not in ("Cs", "Cf", "Co", "Zl", "Zp"):
+    """Escape what is no text, or hides or reorders letters."""
+    if letter in "\n\t" or unicodedata.category(letter) not in HARMFUL:
         return letter
     return f"\\u{ord(letter):04x}"
 

@@ -1,10 +1,18 @@
 """The verdict strip: five answers, each with a link to the section with details. Pure."""
 
+import re
 from dataclasses import dataclass
 
 from cluster.reporting.run_data import BAD, GOOD, UNKNOWN, RunData
-from cluster.reporting.sentences import bytes_words, last_test_words, seconds_words, tested_words
+from cluster.reporting.sentences import (
+    bytes_words,
+    last_test_words,
+    not_finite_since,
+    seconds_words,
+    tested_words,
+)
 
+REASON = re.compile(r"[:;(]")  # after how a rank ended comes why, which is too long for a verdict
 NEAR = 0.05  # as in cluster/accounting/wire_bytes.py
 
 
@@ -42,10 +50,20 @@ def _ended(run: RunData) -> Verdict:
         return Verdict("run", GOOD, f"done{took}", "seconds")
     if run.status == "open":
         return Verdict("run", BAD, "no recorded end", "failed")
-    who = run.tails[0].rank if run.tails else "see the notes above" if run.notes else ""
+    who = _who_failed(run)
     return Verdict(
         "run", BAD, f"failed{took.replace(' in ', ' after ')}{f': {who}' if who else ''}", "failed"
     )
+
+
+def _who_failed(run: RunData) -> str:
+    """Name the root cause, else the only rank that failed; '' if nothing is known."""
+    if run.root_cause is not None:
+        cause = f"{run.root_cause.rank} {run.root_cause.words}".strip()
+        return REASON.split(cause)[0].rstrip()
+    if run.failure or not run.tails:
+        return "see the notes above" if run.notes else ""
+    return run.tails[0].rank if run.failed == 1 else "several ranks"
 
 
 def _host(run: RunData) -> Verdict:
@@ -72,4 +90,5 @@ def _bytes(run: RunData) -> Verdict:
 
 def _result(run: RunData) -> Verdict:
     said = tested_words(run) or last_test_words(run)
-    return Verdict("result", GOOD if said else UNKNOWN, said or "none recorded", "learning")
+    state = BAD if not_finite_since(run)[0] else GOOD if said else UNKNOWN
+    return Verdict("result", state, said or "none recorded", "learning")

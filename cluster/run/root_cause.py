@@ -37,6 +37,31 @@ def _guilt(end: RankExit) -> tuple[bool, bool, bool, tuple[bool, float]]:
     return not end.stall, not end.place.is_essential, end.was_stopped, own
 
 
+def cause_document(
+    ended: Sequence[RankExit], fates: Mapping[str, str], stall: Stall | None
+) -> dict[str, str] | None:
+    """Return `root_cause` of summary.json: a rank, '' if unknown, and words that follow its name; None if none failed.
+
+    The arguments are those of `raise_failure`.
+    """
+    if stall:
+        said = [stall.why] if stall.place else []
+        words = "; ".join([*said, stall.words().partition("\n")[0], "ended by --stall-timeout"])
+        return {"rank": stall.place.name if stall.place else "", "words": f"stalled: {words}"}
+    failed = _failed(ended)
+    if not failed:
+        return None
+    first = root_cause(failed)
+    error = f": {first.error}" if first.error else ""
+    return {"rank": first.place.name, "words": how_it_ended(first, fates) + error}
+
+
+def _failed(ended: Sequence[RankExit]) -> list[RankExit]:
+    """Return the ranks that failed, the first one first; none if no essential rank did."""
+    failed = sorted((end for end in ended if end.exit_code != 0), key=lambda end: end.time)
+    return failed if any(end.place.is_essential for end in failed) else []
+
+
 def raise_failure(
     folder: Path,
     ended: Sequence[RankExit],
@@ -62,8 +87,8 @@ def raise_failure(
     """
     if stall:
         raise _stalled(folder, stall, summary)
-    failed = sorted((end for end in ended if end.exit_code != 0), key=lambda end: end.time)
-    if not any(end.place.is_essential for end in failed):
+    failed = _failed(ended)
+    if not failed:
         return
     first = root_cause(failed)
     before = [end for end in failed if _was_done_without(end, first)]

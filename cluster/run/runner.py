@@ -38,7 +38,7 @@ from cluster.run.live_view import live_posts, live_tracker
 from cluster.run.rank_exit import RankExit
 from cluster.run.rank_order import resolve_rank_order
 from cluster.run.ranks import RankProcesses
-from cluster.run.root_cause import raise_failure
+from cluster.run.root_cause import cause_document, raise_failure
 from cluster.run.run_folder import (
     last_events,
     make_run_folder,
@@ -158,11 +158,12 @@ def _run(
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     wall_s = time.monotonic() - started
     summary = _collect(prover, job, folder, staging, wall_s, verified, console)
+    fates = _fates(engine, fleet, job, staging.ended, since, clocks)
+    summary["root_cause"] = cause_document(staging.ended, fates, watch.stall)
     failure = _incomplete(job, folder, staging, player, summary)
     summary["failure"] = failure.message if failure else ""
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
-    fates = _fates(engine, fleet, job, staging.ended, since, clocks)
     raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)
     if failure:
         raise failure
@@ -342,6 +343,7 @@ def _collect(
         "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
         "not_fetched": staging.not_fetched,
         "failure": "",
+        "root_cause": None,
     }
     return cast(Summary, finite(summary))
 

@@ -168,3 +168,4 @@ class Summary(TypedDict):
     undecided: str
     not_fetched: dict[str, str]
     failure: str
+    root_cause: dict[str, str] | None

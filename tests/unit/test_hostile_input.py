@@ -10,7 +10,9 @@ import pytest
 
 import cluster.doctor
 import cluster.run.program
+from cluster.accounting.metrics_table import metric_rows
 from cluster.base.errors import ClusterError, NodeError, UsageError
+from cluster.base.files import last_lines
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import make_resource_request
 from cluster.links.changes import parse_seconds
@@ -353,3 +355,36 @@ def test_a_node_that_reports_the_links_of_its_plan_is_understood():
 def test_more_pings_than_were_sent_do_not_arrive(change, words):
     with pytest.raises(FormatError, match=words):
         check_arrivals(Arrivals(60, 0, 0, 0, [], [])._replace(**change), 60)
+
+
+@pytest.mark.parametrize(
+    ("hostfile", "names"),
+    [
+        ("node1 slots=1\nnode2 slots=1\n", ["node1", "node2"]),
+        ("west slots=2\n", ["west-0", "west-1"]),
+    ],
+)
+def test_a_rank_is_known_by_its_file_and_not_by_what_its_lines_say(tmp_path, hostfile, names):
+    """Rank 0's tests decide the ranking of a sweep: another node must not write some for it."""
+    (tmp_path / "hostfile").write_text(hostfile)
+    (tmp_path / "metrics").mkdir()
+    for name, accuracy in zip(names, (0.5, 0.99), strict=True):
+        events = [
+            {"event": "start", "rank": 0, "time": 100.0},
+            {"event": "eval", "rank": 0, "time": 102.0, "step": 1, "test_accuracy": accuracy},
+            {"event": "step", "rank": 0, "time": 101.0, "step": 1, "sent_bytes": 10},
+        ]
+        text = "".join(json.dumps(event) + "\n" for event in events)
+        (tmp_path / "metrics" / f"{name}.jsonl").write_text(text)
+    found = [(row["rank"], row["node"], row["test_accuracy"]) for row in metric_rows(tmp_path)]
+    assert found == [(0, names[0], 0.5), (1, names[1], 0.99)]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_has_no_last_lines(tmp_path, make):
+    """A copied run folder may hold a pipe in a log's place: reading it would wait for ever."""
+    make(tmp_path / "node1.log")
+    (tmp_path / "link.log").symlink_to(tmp_path / "node1.log")
+    assert last_lines(tmp_path / "node1.log", 5) == last_lines(tmp_path / "link.log", 5) == []
+    (tmp_path / "node2.log").write_text("a\nb\n")
+    assert last_lines(tmp_path / "node2.log", 1) == ["b"]

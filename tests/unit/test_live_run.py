@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -415,3 +416,11 @@ def test_the_page_asks_for_nothing_from_outside_and_sets_no_markup():
     assert " on" not in {text[at : at + 3] for at in range(len(text)) if text[at - 1 : at] == "<"}
     assert content_policy(text).count("'sha256-") == 2
     assert os.path.getsize(PAGE) < 40_000  # noqa: PTH202
+
+
+def test_the_page_says_how_often_it_looks_and_why_it_was_refused():
+    """A refusal (the 17th reader gets 503) closes an EventSource for good: it does not try again."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert "once a second" not in text and "every ${digits(state.interval_s, 3)} s" in text
+    [handler] = re.findall(r"source\.onerror = .*?;\n", text, re.DOTALL)
+    assert handler.index("CLOSED ?") < handler.index("too many pages") < handler.index("trying")

@@ -128,3 +128,10 @@ def test_without_a_terminal_lines_go_on_at_once():
     above.is_live = True
     above.write("node1 | words\n")
     assert (stream.getvalue(), above.isatty()) == ("node1 | words\n", False)
+
+
+def test_a_loss_that_is_no_number_is_no_dash():
+    one = hear(running(), 0, BEGAN + 1, step=1, compute_s=0.5, comm_s=0.1)
+    text = screen_text(describe(one, (), BEGAN + 1), 80, 24)
+    assert re.search(r"^node1 +computing +1 +NaN", text, re.MULTILINE)
+    assert re.search(r"^node2 +starting +- +-", text, re.MULTILINE)

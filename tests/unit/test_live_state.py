@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from live_runs import BEGAN, MBYTE, hear, line, running, tracker, under_way
@@ -58,6 +59,9 @@ def test_the_document_is_read_as_it_was_written():
         {"links": [{"src": "a"}]},
         {"notes": [[]]},
         {"step": True},
+        {"time": 10**400},
+        {"time": math.inf},
+        {"elapsed_s": math.nan},
     ],
 )
 def test_a_document_of_another_shape_is_none(change):
@@ -284,3 +288,16 @@ def test_a_node_has_no_word_on_others():
 def test_a_note_that_is_none_is_no_collective(note):
     sample = parse_sample(line(0, BEGAN + 1, collective=note), [0], [])
     assert sample.ranks[0].collective is None
+
+
+def test_a_loss_that_is_no_number_is_told_apart_from_one_not_told():
+    """Nodes leave out a loss that is not finite, and so does a program that has none."""
+    one = hear(running(), 0, BEGAN + 1, step=1, compute_s=0.5, comm_s=0.1)
+    one = hear(one, 1, BEGAN + 1, step=1)
+    shown = describe(one, (), BEGAN + 1)
+    assert [row.bad_loss for row in shown.ranks] == ["not a number", "", ""]
+    assert parse_state(to_json(shown)) == shown
+    foreign = hear(replace(running(), steps=None), 0, BEGAN + 1, step=1, compute_s=0.5, comm_s=0.1)
+    assert describe(foreign, (), BEGAN + 1).ranks[0].bad_loss == ""
+    told = hear(one, 0, BEGAN + 2, step=2, compute_s=0.9, comm_s=0.1, loss=2.0)
+    assert describe(told, (), BEGAN + 2).ranks[0].bad_loss == ""

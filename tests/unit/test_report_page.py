@@ -161,6 +161,7 @@ def test_colours_can_be_told_from_the_paper_and_from_each_other():
     touching = [("compute", "transfer"), ("transfer", "waiting"), ("waiting", "eval")]
     touching += [("compute", "strategy"), ("strategy", "transfer"), ("strategy", "waiting")]
     touching += [("compute", "waiting"), ("rollout", "compute"), ("rollout", "transfer")]
+    touching += [("startup", "data"), ("data", "rollout"), ("data", "compute")]
     for a, b in touching:
         for mode in (0, 1):
             for blindness in BLIND:

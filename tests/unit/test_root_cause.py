@@ -12,7 +12,8 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.node_fate import node_fate
 from cluster.run.rank_exit import RankExit, read_report
 from cluster.run.rank_placement import place_ranks
-from cluster.run.root_cause import missing_links, raise_failure, root_cause
+from cluster.run.root_cause import cause_document, missing_links, raise_failure, root_cause
+from cluster.run.stall import Stall
 from node.supervisor.error_file import is_bystander, last_error
 from protocol.link import Link
 from protocol.rank import LOST
@@ -302,3 +303,30 @@ def test_a_log_is_something_to_see_and_nothing_to_try(tmp_path):
         raise_failure(tmp_path, ended, {}, None, (), (), {})
     assert str(failed.value).splitlines()[-1] == f"  see: {tmp_path}/logs/node1.log"
     assert "try:" not in str(failed.value)
+
+
+def test_the_root_cause_is_recorded_as_it_is_told():
+    saw = RankExit(PLACES[0], 1, 10.0, "Connection closed by peer", is_bystander=True)
+    own = RankExit(PLACES[2], 1, 11.0, "ValueError: boom")
+    assert cause_document([saw, own], {}, None) == {
+        "rank": "node3",
+        "words": "ended with exit code 1: ValueError: boom",
+    }
+    lost = RankExit(PLACES[1], LOST, 9.0)
+    found = cause_document([saw, lost], {"node2": "its container is paused"}, None)
+    assert found == {"rank": "node2", "words": "was lost (its container is paused)"}
+
+
+def test_no_rank_is_recorded_of_a_run_that_none_made_fail():
+    ended = [RankExit(LEARNER, 0, 3.0), RankExit(ACTORS[0], LOST, 1.0), RankExit(ACTORS[1], 1, 2.0)]
+    assert cause_document(ended, {}, None) is None
+
+
+def test_a_stall_is_recorded_with_the_rank_that_caused_it_if_that_is_known():
+    stopped = [RankExit(place, -signal.SIGTERM, 1.0, was_stopped=True) for place in PLACES]
+    nothing = "nothing has moved for 60 s: no output, no computing, no bytes sent"
+    found = cause_document(stopped, {}, Stall(60.0, None, "", ["rank 0 …"]))
+    assert found == {"rank": "", "words": f"stalled: {nothing}; ended by --stall-timeout"}
+    found = cause_document(stopped, {}, Stall(60.0, PLACES[1], "it is stopped (T)", []))
+    words = f"stalled: it is stopped (T); {nothing}; ended by --stall-timeout"
+    assert found == {"rank": "node2", "words": words}

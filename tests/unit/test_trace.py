@@ -7,7 +7,7 @@ from run_folders import BEGAN, make_run
 
 from cluster.export import main
 from cluster.reporting.read_run import read_run
-from cluster.reporting.trace import trace
+from cluster.reporting.trace import Piece, _lanes, trace
 
 
 @pytest.fixture
@@ -69,3 +69,10 @@ def test_export_writes_it(tmp_path, capsys):
     foreign = make_run(tmp_path / "foreign", program=True)
     assert main([str(foreign), "--trace"]) == 2
     assert "no metrics in" in capsys.readouterr().err
+
+
+def test_pieces_that_overlap_take_the_first_free_lane():
+    spans = [(0, 9), (1, 3), (2, 4), (3, 5), (4, 6), (9, 10)]
+    lanes = _lanes(Piece("x", start, end, {}) for start, end in reversed(spans))
+    found = [[(one.start_us, one.end_us) for one in lane] for lane in lanes]
+    assert found == [[(0, 9), (9, 10)], [(1, 3), (3, 5)], [(2, 4), (4, 6)]]

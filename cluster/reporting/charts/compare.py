@@ -51,7 +51,9 @@ def losses_chart(runs: Sequence[RunData]) -> Chart | None:
     panels = [_panel(axis, labels, (WIDE_PX - 130) // len(axes)) for axis in axes]
     narrow = [_panel(axis, labels, NARROW_PX - 62) for axis in axes]
     top: Spec = {"$schema": SCHEMA, **frame(), "autosize": {"type": "pad"}, "spacing": 24}
-    caption = "A line a run: the mean over its ranks."
+    caption = (
+        "A line a run: the mean over its ranks; of a long run, also over some steps at a time."
+    )
     return Chart(
         "losses", caption, top | {"hconcat": panels}, top | {"vconcat": narrow}, {"losses": rows}
     )

@@ -18,6 +18,7 @@ OTHERS, NOT_KNOWN = "others", "not known"
 # Activities of ranks, then components of carrying; each with its colour.
 KINDS = {
     "startup": "startup",
+    "data": "data",
     "rollout": "rollout",
     "compute": "compute",
     "strategy": "strategy",
@@ -29,7 +30,6 @@ KINDS = {
     "window": "muted",
     NOT_KNOWN: "line",
 }
-AS = {"data": "startup"}
 LEAST_SHARE = 0.002  # of the path; less is not visible
 
 
@@ -40,8 +40,7 @@ def path_rows(path: CriticalPath) -> Rows:
     sums: dict[tuple[str, str], float] = {}
     for part in path.parts:
         who = part.who if part.who in shown else OTHERS
-        kind = AS.get(part.kind, part.kind)
-        key = who, kind if kind in KINDS else "other"
+        key = who, part.kind if part.kind in KINDS else "other"
         sums[key] = sums.get(key, 0.0) + part.seconds
     if path.not_known_s:
         sums[NOT_KNOWN, NOT_KNOWN] = path.not_known_s

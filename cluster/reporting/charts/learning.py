@@ -45,18 +45,17 @@ class Figure:
     is_line: bool
 
 
-def figures(run: RunData) -> list[Figure]:
+def figures(run: RunData, most: int = MOST_POINTS) -> list[Figure]:
     """Return the figures that have at least two points: loss, the most important test, returns."""
     clock = Clock(run)
-    found = [Figure("loss", loss_rows(run.steps, clock), is_line=True)]
+    found = [Figure("loss", loss_rows(run.steps, clock, most), is_line=True)]
     chosen = next(
         (name for name in TESTS if sum(one.name == name for one in run.measures) > 1), None
     )
     if chosen:
-        found.append(Figure(chosen, clock.rows(run.measures, chosen), is_line=False))
-    found.append(
-        Figure("episode_return", clock.rows(run.measures, "episode_return"), is_line=False)
-    )
+        found.append(Figure(chosen, clock.rows(run.measures, chosen, most), is_line=False))
+    returns = clock.rows(run.measures, "episode_return", most)
+    found.append(Figure("episode_return", returns, is_line=False))
     return [figure for figure in found if len(figure.rows) > 1]
 
 
@@ -95,11 +94,16 @@ class Clock:
         )
         return found | ({"env_steps": before[-1]} if before else {})
 
-    def rows(self, measures: Iterable[Measure], name: str) -> Rows:
-        """Return the rows of one figure of tests or rollouts."""
+    def rows(self, measures: Iterable[Measure], name: str, most: int) -> Rows:
+        """Return the rows of one figure of tests or rollouts; of too many, every second, third, … and the last."""
         chosen = [one for one in measures if one.name == name]
-        stride = max(1, -(-len(chosen) // MOST_POINTS))
-        return [self.place(one.step, one.at_s) | {"value": one.value} for one in chosen[::stride]]
+        stride = _stride(len(chosen), most)
+        kept = chosen[::stride] + (chosen[-1:] if (len(chosen) - 1) % stride else [])
+        return [self.place(one.step, one.at_s) | {"value": one.value} for one in kept]
+
+
+def _stride(count: int, most: int) -> int:
+    return max(1, -(-count // most))
 
 
 def _so_far(counts: Iterable[Measure]) -> list[tuple[float, float]]:
@@ -119,7 +123,7 @@ def loss_rows(steps: Sequence[StepPoint], clock: Clock, most: int = MOST_POINTS)
         if point.loss is not None:
             by_step.setdefault(point.step, []).append(point)
     numbers = sorted(by_step)
-    stride = max(1, -(-len(numbers) // most))
+    stride = _stride(len(numbers), most)
     return [
         _together(by_step, numbers[at : at + stride], clock)
         for at in range(0, len(numbers), stride)
@@ -146,14 +150,23 @@ def learning_chart(run: RunData) -> Chart | None:
     if not found:
         return None
     axes = Clock(run).axes()
-    caption = "The same points against each of what they cost."
-    caption += " The line is the mean over ranks, the band their lowest and highest."
+    caption = f"The same points against each of what they cost. {line_words(run)}"
     wide = _panels(found, axes, (WIDE_PX - 150) // len(axes), across=True)
     narrow = _panels(found, axes, NARROW_PX - 62, across=False)
-    data = {figure.name: figure.rows for figure in found}
-    if any(figure.name == "loss" for figure in found):
-        data["loss"] = loss_rows(run.steps, Clock(run), MOST_ZOOMED)
+    data = {figure.name: figure.rows for figure in figures(run, MOST_ZOOMED)}
     return Chart("learning", caption, wide, narrow, data, {f.name: f.rows for f in found})
+
+
+def line_words(run: RunData) -> str:
+    """Say what a point of the line is the mean of: of long runs, also of several steps."""
+    steps = len({point.step for point in run.steps if point.loss is not None})
+    drawn, explored = (_over(_stride(steps, most)) for most in (MOST_POINTS, MOST_ZOOMED))
+    more = f"; explored, over {explored}" if explored != drawn else ""
+    return f"The line is the mean over {drawn}, the band their lowest and highest{more}."
+
+
+def _over(steps: int) -> str:
+    return f"ranks and {steps} steps at a time" if steps > 1 else "ranks"
 
 
 def _panels(found: Sequence[Figure], axes: Sequence[str], width_px: int, *, across: bool) -> Spec:

@@ -3,10 +3,12 @@
 from typing import TypedDict
 
 from cluster.reporting.charts.theme import (
+    MOST_LANES,
     NARROW_PX,
     WIDE_PX,
     Chart,
     Spec,
+    cut_words,
     kind_scale,
     quantitative,
     row_axis,
@@ -16,13 +18,10 @@ from cluster.reporting.charts.theme import (
 from cluster.reporting.run_data import RunData
 
 BUCKETS = (
-    *("startup", "rollout", "compute", "strategy"),
+    *("startup", "data", "rollout", "compute", "strategy"),
     *("transfer", "waiting", "eval", "checkpoint", "other"),
 )
-AS = {
-    "data": "startup",
-    "comm": "transfer",
-}  # `data` is part of startup; runs without a ledger have `comm`
+AS = {"comm": "transfer"}  # in runs without a ledger
 LEAST_SHARE = 0.002  # of the longest bar
 
 
@@ -62,12 +61,15 @@ def seconds_rows(run: RunData) -> list[SecondsRow]:
 
 def seconds_chart(run: RunData) -> Chart | None:
     """Return the chart; None if no rank counted its seconds."""
-    rows = seconds_rows(run)
+    counting = [rank.name for rank in run.ranks if rank.seconds]
+    names = counting[:MOST_LANES]
+    drawn = set(names)
+    rows = [row for row in seconds_rows(run) if row["rank"] in drawn]
     if not rows:
         return None
-    names = [rank.name for rank in run.ranks if rank.seconds]
     kinds = [bucket for bucket in BUCKETS if any(row["bucket"] == bucket for row in rows)]
     caption = "One bar a rank, all on one scale. Exactly one bucket runs at any time: a bar is the rank's whole life."
+    caption += cut_words(len(counting), MOST_LANES, "ranks")
     wide, narrow = (_spec(px, names, kinds) for px in (WIDE_PX, NARROW_PX))
     return Chart("seconds", caption, wide, narrow, {"seconds": rows})
 

@@ -25,6 +25,7 @@ KIND_COLOURS = {
     "rollout": ("#7a1f6b", "#f2c2e4"),
     "checkpoint": ("#5b5fc7", "#a3a6f5"),
     "startup": ("#7d838c", "#80868f"),
+    "data": ("#4a2a06", "#97600f"),
     "other": ("#8d939c", "#6f757e"),
 }
 OTHER_COLOURS = {
@@ -139,6 +140,12 @@ def row_axis(names: list[str]) -> Spec:
     return {"type": "nominal", "title": None, "scale": {"domain": names}, "axis": axis}
 
 
+def cut_words(total: int, most: int, what: str) -> str:
+    """Return the end of a caption if not all are drawn."""
+    return f" Shown: the first {most:,} of {total:,} {what}." if total > most else ""
+
+
+MOST_LANES = 1000  # one for each rank, below one another
 LINE_LEGEND: Spec = {"symbolType": "stroke", "symbolStrokeWidth": 2}
 
 

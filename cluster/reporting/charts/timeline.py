@@ -1,12 +1,14 @@
 """The timeline: a lane per rank with what it did, a lane per link with what it carried, and a schedule's events."""
 
 from cluster.reporting.charts.theme import (
+    MOST_LANES,
     NARROW_PX,
     WIDE_PX,
     Chart,
     Rows,
     Spec,
     colour,
+    cut_words,
     kind_scale,
     row_axis,
     row_px,
@@ -30,10 +32,10 @@ GAP = "links:"  # a separate row between ranks and links
 
 def timeline_chart(run: RunData) -> Chart | None:
     """Return the chart; None if nothing is known about any moment."""
-    found, links = slices(run), busy_links(run)
+    found, links = slices(run, MOST_LANES), busy_links(run)
     if not found and not links:
         return None
-    names = [rank.name for rank in run.ranks] if found else []
+    names = [rank.name for rank in run.ranks[:MOST_LANES]] if found else []
     names += [GAP, *links] if links and names else links
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
     events: Rows = [
@@ -42,11 +44,13 @@ def timeline_chart(run: RunData) -> Chart | None:
     caption = ""
     if found:
         caption = "A lane a rank. Waiting: a slower rank had not come yet. Transfer: all were there, bytes under way."
+        caption += cut_words(len(run.ranks), MOST_LANES, "ranks")
     if any(one.kind == "rollout" for one in found):
         caption += " Of actors only from when to when they acted is known."
     if links:
         caption += " A lane a link, of those that carried most: the stronger its colour, the nearer it was to its rate."
-    caption += " Dashed lines: what the schedule did." if events else ""
+    if events:
+        caption += f" Dashed lines: {_acted(len(run.events))}."
     caption = caption.strip()
     wide, narrow = (_spec(px, names, kinds, has_events=bool(events)) for px in (WIDE_PX, NARROW_PX))
     data = {
@@ -59,6 +63,12 @@ def timeline_chart(run: RunData) -> Chart | None:
         "carried": link_rows(run, links, MOST_STRETCHES),
     }
     return Chart("timeline", caption, wide, narrow, data, few)
+
+
+def _acted(actions: int) -> str:
+    if actions <= MOST_RULES:
+        return "what the schedule did"
+    return f"the first {MOST_RULES} of {actions:,} actions of the schedule"
 
 
 def busy_links(run: RunData) -> list[str]:
