@@ -27,6 +27,8 @@ BRIDGE_OPTIONS = {
     "com.docker.network.bridge.enable_ip_masquerade": "true",
 }
 INGRESS_POOL = "10.78.0.0/16"  # for the ingress network; Docker's default pool is all of 10.0.0.0/8
+# An engine whose manager has been silent may need longer to leave than it gives itself; then it is still in the swarm.
+TOO_SLOW, NOT_IN, LEAVES = "context deadline exceeded", "not part of a swarm", 3
 HELD_S = 3600  # longer than Compose may take; the holder of a killed command ends after that
 
 
@@ -100,8 +102,16 @@ class SwarmHost(HostEngine):
 
     def leave_swarm(self) -> None:
         """Leave the swarm, and remove what Docker and we would leave behind."""
-        with self.errors():
-            self._api.leave_swarm(force=True)
+        for more in reversed(range(LEAVES)):
+            try:
+                with self.errors():
+                    self._api.leave_swarm(force=True)
+                break
+            except ClusterError as error:
+                if more < LEAVES - 1 and NOT_IN in error.message:
+                    break  # the try before has come through after all
+                if TOO_SLOW not in error.message or not more:
+                    raise
         self.remove_marks()
 
     def forget_nodes(self, ids: Sequence[str]) -> None:

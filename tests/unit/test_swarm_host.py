@@ -1,7 +1,9 @@
 """The engine of one host among several, against a fake API that records its calls."""
 
 import pytest
+from docker.errors import APIError
 
+from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.swarm_host import LABEL_SWARM, SwarmHost
@@ -21,6 +23,7 @@ class FakeApi:
         if state != OUT:
             self.swarm["RemoteManagers"] = [{"Addr": MANAGER}]
         self.nets, self.vols, self.done = [], {}, []
+        self.leaving = []  # what the engine says to each try to leave the swarm, before it does
 
     def info(self):
         return {"Swarm": self.swarm}
@@ -73,6 +76,8 @@ class FakeApi:
         self.swarm |= {"LocalNodeState": IN, "RemoteManagers": [{"Addr": MANAGER}]}
 
     def leave_swarm(self, force):
+        if self.leaving:
+            raise APIError(self.leaving.pop(0))
         self.swarm = {"LocalNodeState": OUT}
 
 
@@ -126,6 +131,27 @@ def test_a_host_that_we_had_join_is_known_also_where_a_bridge_was_there(bridges)
     # The engine may have forgotten an endpoint on a bridge of ours, which could never be removed then.
     assert ("disconnected gateway_3f" in api.done) is not bool(bridges)
     assert api.vols == {} and [one["Name"] for one in api.nets] == [b["Name"] for b in bridges]
+
+
+SLOW = 'Internal Server Error ("context deadline exceeded")'
+GONE = "This node is not part of a swarm"
+
+
+@pytest.mark.parametrize("said", [[SLOW], [SLOW, SLOW], [SLOW, GONE]])
+def test_an_engine_that_needs_longer_to_leave_a_swarm_is_asked_again(said):
+    api = FakeApi(IN)
+    api.leaving = list(said)
+    make_host(api).leave_swarm()
+    assert api.leaving == []
+
+
+@pytest.mark.parametrize("said", [[SLOW] * 3, [GONE], ["no space left on device"]])
+def test_an_engine_that_does_not_leave_a_swarm_is_quoted(said):
+    api = FakeApi(IN)
+    api.leaving = list(said)
+    with pytest.raises(ClusterError, match="host east refused") as raised:
+        make_host(api).leave_swarm()
+    assert said[0] in str(raised.value)
 
 
 def test_the_mark_of_an_earlier_swarm_is_replaced():
