@@ -14,9 +14,6 @@ from functools import cached_property
 from cluster.accounting.tcp_timing import SocketState, Window
 from protocol.collectives import CollectiveLine, TcpState
 
-Pairing = tuple[int, int, int, str]
-"""Sender, receiver, step and purpose of an exchange."""
-
 
 @dataclass(frozen=True)
 class Part:
@@ -167,36 +164,59 @@ def _mean_sizes(parts: Iterable[Part]) -> dict[tuple[str, str], int]:
 
 
 def _of_all(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
-    """Yield the collectives of all ranks; those of a step are left out if not all have equally many."""
-    own = [_by_place(part for part in mine if part.kind != "exchange") for mine in parts]
-    for place in own[0] if own else ():
-        together = [mine.get(place, []) for mine in own]
+    """Yield the collectives of all ranks; without those that a dead rank left no part of.
+
+    If the k-th are not of one kind and step, lines are missing: then those of a step are left out in which not all have
+    equally many.
+    """
+    own = [[part for part in mine if part.kind != "exchange"] for mine in parts]
+    in_turn = list(zip(*own, strict=False))
+    if all(len({_place(part) for part in together}) == 1 for together in in_turn):
+        yield from map(Collective, in_turn)
+        return
+    placed = [_by_place(mine) for mine in own]
+    for place in placed[0]:
+        together = [mine.get(place, []) for mine in placed]
         if len({len(some) for some in together}) == 1:
             yield from map(Collective, zip(*together, strict=True))
+
+
+def _place(part: Part) -> tuple[int, str, str]:
+    return part.step, part.kind, part.purpose
 
 
 def _by_place(parts: Iterable[Part]) -> dict[tuple[int, str, str], list[Part]]:
     """Group the parts of one rank by step, kind and purpose."""
     groups: dict[tuple[int, str, str], list[Part]] = {}
     for part in parts:
-        groups.setdefault((part.step, part.kind, part.purpose), []).append(part)
+        groups.setdefault(_place(part), []).append(part)
     return groups
 
 
 def _exchanges(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
-    sent: dict[Pairing, list[Part]] = {}
-    heard: dict[Pairing, list[Part]] = {}
+    sent: dict[tuple[int, int], list[Part]] = {}
+    heard: dict[tuple[int, int], list[Part]] = {}
     for part in (part for mine in parts for part in mine if part.kind == "exchange"):
         for peer in part.to:
-            sent.setdefault((part.rank, peer, part.step, part.purpose), []).append(part)
+            sent.setdefault((part.rank, peer), []).append(part)
         for peer in part.sources:
-            heard.setdefault((peer, part.rank, part.step, part.purpose), []).append(part)
+            heard.setdefault((peer, part.rank), []).append(part)
     # By identity, so that a part that both sends to another and receives from it is added only once.
     others: dict[int, dict[int, Part]] = {}
-    whole = (p for p in sent.keys() & heard.keys() if len(sent[p]) == len(heard[p]))
-    for pairing in whole:
-        for sender, hearer in zip(sent[pairing], heard[pairing], strict=True):
+    for pair in sent.keys() & heard.keys():
+        for sender, hearer in _pairs(sent[pair], heard[pair]):
             others.setdefault(id(hearer), {})[id(sender)] = sender
             others.setdefault(id(sender), {})[id(hearer)] = hearer
     for part in (part for mine in parts for part in mine if part.kind == "exchange"):
         yield Collective((part,), tuple(others.get(id(part), {}).values()))
+
+
+def _pairs(sent: Sequence[Part], heard: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
+    """Yield which part sent what which other received; if lines are missing, only of steps that have all."""
+    if len(sent) == len(heard):
+        yield from zip(sent, heard, strict=True)
+        return
+    senders, hearers = _by_place(sent), _by_place(heard)
+    for place in senders.keys() & hearers.keys():
+        if len(senders[place]) == len(hearers[place]):
+            yield from zip(senders[place], hearers[place], strict=True)

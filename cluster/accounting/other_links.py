@@ -146,6 +146,6 @@ def _share_carriers(collectives: Sequence[Collective], network: Network) -> bool
 
 def _shorter_by_shares(quicker: Quicker, seconds: Mapping[Transfer, float]) -> Quicker:
     """Return the same, where what is quicker takes a share of what it took; `seconds`: by the model, as it was."""
-    longer = {transfer: s for transfer, s in quicker.transfers.items() if s < 0}
-    shares = {t: 1 - s / seconds[t] for t, s in quicker.transfers.items() if s > 0}
-    return Quicker(longer, shares=shares)
+    shares = {t: 1 - s / seconds[t] for t, s in quicker.transfers.items() if 0 < s <= seconds[t]}
+    rest = {transfer: s for transfer, s in quicker.transfers.items() if transfer not in shares}
+    return Quicker(rest, shares=shares)

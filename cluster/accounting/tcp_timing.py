@@ -125,7 +125,7 @@ class Sender:
         self._free_at = max(at, self._free_at)
         while left > 0:
             turns += 1
-            if turns % MOST_TURNS:
+            if turns % MOST_TURNS or not self._in_flight:
                 self._acknowledge()
             else:
                 self._join_in_flight()

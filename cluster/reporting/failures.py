@@ -19,6 +19,11 @@ def root_cause_of(summary: Record) -> RootCause | None:
     return RootCause(word(found.get("rank"), 64), words) if words else None
 
 
+def failure_of(summary: Record) -> str:
+    """Return why a launch failed although its ranks were done; '' if it did not, or if ranks failed."""
+    return "" if summary.get("status") == "failed" else word(summary.get("failure"), MOST_WORDS)
+
+
 def failed_ranks(
     ranks: Sequence[Rank], summary: Record, essential: object, cause: RootCause | None
 ) -> list[Rank]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective
+from cluster.reporting.failures import failure_of
 from cluster.reporting.run_data import CollectiveRow
 from cluster.reporting.values import (
     MOST_CONTRACT_BYTES,
@@ -16,6 +17,7 @@ from cluster.reporting.values import (
     word,
     words,
 )
+from protocol.collectives import MOST_COLLECTIVES
 
 MOST_LIVE_NOTES, MOST_NAMED = 10, 5
 SEVERAL_CLOCKS = (
@@ -35,7 +37,7 @@ def notes_of(folder: Path, summary: Record, contract: Record, config: Record) ->
     for name, found, most_bytes in limits:
         if (folder / name).exists() and not found:
             notes.append(f"{name} cannot be read: cut short, or larger than {most_bytes >> 20} MiB")
-    if failure := word(summary.get("failure"), 500):
+    if failure := failure_of(summary):
         notes.append(failure)
     elif lost := word(summary.get("links_lost"), 500):
         notes.append(f"links that were lost: {lost}")
@@ -90,8 +92,9 @@ def cut_notes(
     lines = max(Counter(p.rank for one in timed for p in one.parts).values(), default=0)
     count = sum(row.count for row in rows)
     if 0 < lines < count:
+        first = "the first " if count > MOST_COLLECTIVES else ""
         notes.append(
-            f"of {count:,} collectives the first {lines:,} were timed one by one: attribution, causes, savings and the "
+            f"of {count:,} collectives {first}{lines:,} were timed one by one: attribution, causes, savings and the "
             "timeline are of these"
         )
     if parts > most_parts:

@@ -15,7 +15,7 @@ from cluster.accounting.collectives import Collective
 from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
 from cluster.reporting.experiment import command_of, facts_of, title_of
-from cluster.reporting.failures import failed_ranks, read_tails, root_cause_of
+from cluster.reporting.failures import failed_ranks, failure_of, read_tails, root_cause_of
 from cluster.reporting.link_figures import MOST_LINKS, proof_of, read_links
 from cluster.reporting.link_stretches import read_looks, stretches_of
 from cluster.reporting.notes import cut_notes, first_shown, metrics_notes, notes_of
@@ -118,7 +118,7 @@ def read_run(folder: Path) -> RunData:
         command=command_of(config),
         facts=facts_of(config, contract),
         is_training=bool(record(config.get("training"))),
-        failure=word(summary.get("failure"), 500),
+        failure=failure_of(summary),
         root_cause=cause,
         failed=len(failed),
         tails=read_tails(folder, failed, cause),

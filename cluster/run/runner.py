@@ -158,10 +158,13 @@ def _run(
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     wall_s = time.monotonic() - started
     summary = _collect(prover, job, folder, staging, wall_s, verified, console)
+    _write_summary(
+        folder, summary
+    )  # before engines are asked about lost nodes, which may take long
     fates = _fates(engine, fleet, job, staging.ended, since, clocks)
-    summary["root_cause"] = cause_document(staging.ended, fates, watch.stall)
+    cause = summary["root_cause"] = cause_document(staging.ended, fates, watch.stall)
     failure = _incomplete(job, folder, staging, player, summary)
-    summary["failure"] = failure.message if failure else ""
+    summary["failure"] = failure.message if failure and not cause else ""
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
     raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)

@@ -390,3 +390,22 @@ def test_of_a_step_in_which_a_line_is_missing_nothing_of_its_kind_is_joined():
     control = [part(r, "all_gather", {1 - r: 9}, at=5.0, purpose="control") for r in range(2)]
     [only] = put_together([[*parts[0], control[0]], [*parts[1][:2], control[1]]])
     assert only.key[:2] == ("all_gather", "control")
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "exchange"])
+def test_what_a_dead_rank_did_before_is_joined(kind):
+    own, other = ten_of_each(kind)
+    whole = [one for one in put_together([own, other[:7]]) if len(one.all_parts) == 2]
+    assert {one.parts[0].step for one in whole} == set(range(1, 8))
+
+
+def test_of_one_step_the_first_lines_are_joined_if_the_last_is_missing():
+    """A program that counts no steps has one step alone."""
+    parts = [[part(r, "all_reduce", {1 - r: 9}, at=float(n)) for n in range(9)] for r in range(2)]
+    assert len(put_together([parts[0], parts[1][:8]])) == 8
+
+
+def test_partners_may_exchange_in_different_steps():
+    own, other = ten_of_each("exchange")
+    later = [replace(one, step=one.step + 1) for one in other]
+    assert all(len(one.all_parts) == 2 for one in put_together([own, later]))

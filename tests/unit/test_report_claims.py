@@ -107,6 +107,21 @@ def test_a_rank_that_the_run_did_without_is_not_why_it_failed(tmp_path):
     )
 
 
+@pytest.mark.parametrize("cause", [{"rank": "node3", "words": "was lost"}, None])
+def test_ranks_that_failed_are_not_said_to_be_done(tmp_path, cause):
+    """What a lost node left cannot be fetched either; that is not why the run failed."""
+    failure = "the ranks are done, but what they left could not all be fetched: node3"
+    codes = {"node1": -15, "node2": -15, "node3": -1000}
+    folder = failed_run(
+        tmp_path / "run", root_cause=cause, failure=failure, exit_codes=codes, status="failed"
+    )
+    page = page_markdown(run_page(read_run(folder)))
+    assert "the ranks are done" not in page and "went on without" not in page
+    assert answer(folder, "run") == (
+        *("bad", f"failed after 21.3 s: node3{' was lost' if cause else ''}"),
+    )
+
+
 def with_losses(folder, loss_of, ranks=NAMES):
     for name in ranks:
         path = folder / "metrics" / f"{name}.jsonl"
