@@ -235,7 +235,7 @@ class _Survey:
         floods = [link for link in unknown if link in flooded]
         pace = USUAL if look.is_repeated else self.schedule.pace
         limited = [self.asked.as_limited(link) for link in floods]
-        planned = link_floods(limited, nodes, pace, look.share, losses=self.effort.losses)
+        planned = link_floods(limited, nodes, pace, look.share, losses=self.schedule.losses)
         for pair, rate in self.flood(planned).items():
             measured[pair] = replace(measured[pair], rate=rate)
         burst = [link for link in unknown if link in self.schedule.burst]

@@ -38,7 +38,7 @@ def rare_losses_note(verdicts: Sequence[Verdict]) -> str:
     )
     if not rare:
         return ""
-    return f"losses of {rare} links are too rare to be told from none by so few packets; verify --full sends more"
+    return f"links with losses too rare to be told from none by so few packets: {rare}"
 
 
 def clocks_note(link_state: LinkState) -> str:

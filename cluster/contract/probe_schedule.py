@@ -24,6 +24,7 @@ from cluster.contract.floods import (
 from cluster.contract.probe_plan import (
     PATH_APART,
     Effort,
+    LossGoal,
     delay_pings,
     loss_pings,
     ping_pairs,
@@ -41,6 +42,7 @@ STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
 # If that is too long: time limits for TCP on a sample of the links, and for floods at the usual pace.
 MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
+MOST_LOSSES_S = 30.0  # for losses that are only told from none: else the contract has a note
 MOST_BURSTS_S = 6.0  # for queues, even if all else takes the whole time
 PROBERS_S, PROBER_S = 0.3, 0.1  # until the probes run: a fixed part, and per node
 ASK_S = 0.05  # to send an order and receive its answers
@@ -57,6 +59,7 @@ class ProbeSchedule:
         seconds: estimated time of the whole measurement, if no link must be measured again.
         pace: the pace of the floods, except for links that are measured again.
         note: a remark for the user; '' if there is none.
+        losses: how many losses floods are to count; None: those that happen meanwhile.
     """
 
     streamed: frozenset[Link]
@@ -65,6 +68,7 @@ class ProbeSchedule:
     seconds: float
     pace: Pace = USUAL
     note: str = ""
+    losses: LossGoal | None = None
 
 
 def budget_s(nodes: int, effort: Effort) -> float:
@@ -92,6 +96,7 @@ def make_probe_schedule(
         seed: chooses the links on which TCP is tried, if not all.
         budget_s: time limit with TCP on all links.
     """
+    effort = replace(effort, losses=_loss_goal(asked, nodes, effort))
     rest_s = _rest_s(asked, paths, nodes, effort)
     if not effort.speeds:
         # The verdict says so.
@@ -102,9 +107,20 @@ def make_probe_schedule(
     speeds = _schedule_speeds(asked, nodes, effort, seed, budget_s, rest_s + few_s)
     with_all_s = speeds.seconds - few_s + bursts_s(links)
     if with_all_s <= budget_s:
-        return replace(speeds, burst=frozenset(links), seconds=with_all_s)
+        return replace(speeds, burst=frozenset(links), seconds=with_all_s, losses=effort.losses)
     notes = (speeds.note, _queues_note(few, links))
-    return replace(speeds, burst=frozenset(few), note="; ".join(filter(None, notes)))
+    note = "; ".join(filter(None, notes))
+    return replace(speeds, burst=frozenset(few), note=note, losses=effort.losses)
+
+
+def _loss_goal(asked: Expected, nodes: Sequence[str], effort: Effort) -> LossGoal | None:
+    """Return how many losses are counted: as the effort says, unless that takes a bounded one too long."""
+    lossy = [link for link in asked.links if link.is_impaired and not asked.is_cut(link)]
+    if not effort.bounded or effort.losses is None:
+        return effort.losses
+    without = replace(effort, losses=None)
+    more_s = _floods_s(asked, lossy, nodes, effort) - _floods_s(asked, lossy, nodes, without)
+    return effort.losses if more_s <= MOST_LOSSES_S else None
 
 
 def _schedule_speeds(

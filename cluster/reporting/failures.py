@@ -9,6 +9,7 @@ from cluster.reporting.values import Record, lines, record, word
 
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
 MOST_WORDS = 500
+RANKS_DONE = "the ranks are done, but "  # how cluster.run.runner begins to say what else failed
 STOPPED = (-15, -2)  # signals with which we stop ranks
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective
-from cluster.reporting.failures import failure_of
+from cluster.reporting.failures import RANKS_DONE, failure_of
 from cluster.reporting.run_data import CollectiveRow
 from cluster.reporting.values import (
     MOST_CONTRACT_BYTES,
@@ -37,8 +37,9 @@ def notes_of(folder: Path, summary: Record, contract: Record, config: Record) ->
     for name, found, most_bytes in limits:
         if (folder / name).exists() and not found:
             notes.append(f"{name} cannot be read: cut short, or larger than {most_bytes >> 20} MiB")
-    if failure := failure_of(summary):
-        notes.append(failure)
+    if failure := word(summary.get("failure"), 500):
+        # Older versions wrote this also where ranks had failed.
+        notes.append(failure if failure_of(summary) else failure.removeprefix(RANKS_DONE))
     elif lost := word(summary.get("links_lost"), 500):
         notes.append(f"links that were lost: {lost}")
     if changed := word(summary.get("links_changed"), 500):

@@ -30,6 +30,7 @@ from cluster.engine.node_fate import node_fate
 from cluster.live.live_run import LiveOptions, LiveRun, live_run
 from cluster.live.news import Phase
 from cluster.reporting.after_run import report_run
+from cluster.reporting.failures import RANKS_DONE
 from cluster.run.experiment import Experiment
 from cluster.run.host_clocks import measure_clocks
 from cluster.run.job import Job, make_job
@@ -164,7 +165,8 @@ def _run(
     fates = _fates(engine, fleet, job, staging.ended, since, clocks)
     cause = summary["root_cause"] = cause_document(staging.ended, fates, watch.stall)
     failure = _incomplete(job, folder, staging, player, summary)
-    summary["failure"] = failure.message if failure and not cause else ""
+    said = failure.message if failure else ""
+    summary["failure"] = said.removeprefix(RANKS_DONE) if cause else said
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
     raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)
@@ -181,25 +183,25 @@ def _incomplete(
     kept = "the node keeps it until two more runs have left unfetched results"
     if lost := summary["links_lost"]:
         return RunFailed(
-            f"the ranks are done, but links were lost: {lost}",
+            f"{RANKS_DONE}links were lost: {lost}",
             "launch again: that applies them again",
             summary,
         )
     if missing := staging.missing(job.places):
         return RunFailed(
-            f"the ranks are done, but what they left could not all be fetched: {', '.join(missing)}",
+            f"{RANKS_DONE}what they left could not all be fetched: {', '.join(missing)}",
             f"{by_hand} {missing[0]} tar -C {run_dir(folder.name)} -c . > results.tar; {kept}, or the node is removed",
             summary,
         )
     if staging.shared_not_fetched:
         return RunFailed(
-            f"the ranks are done, but their shared folder could not be fetched: {staging.shared_not_fetched}",
+            f"{RANKS_DONE}their shared folder could not be fetched: {staging.shared_not_fetched}",
             f"{by_hand} {job.places[0].node} tar -C {shared_dir(folder.name)} -c . > shared.tar; {kept}",
             summary,
         )
     if player.failure:
         return RunFailed(
-            f"the ranks are done, but the schedule was not kept: {player.failure}",
+            f"{RANKS_DONE}the schedule was not kept: {player.failure}",
             document=summary,
             see=str(folder / "events.jsonl"),
         )

@@ -22,11 +22,21 @@ from protocol.rank import EXIT_USAGE, GRACE_S, guilt
 from protocol.rank_variables import ERROR_FILE, RUN_DIR
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
-# The script's folder at its start: it may change to another before it calls fit.
-STARTED_IN = Path.cwd()
 LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the other ranks to notice a failure and report it
 WITH_A_VALUE = ("-W", "-X")  # options of Python whose values are words of their own
+
+
+def _folder_now() -> Path:
+    """Return the working folder; the root if it has been removed, where nothing relative is found either."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.sep)
+
+
+STARTED_IN = _folder_now()
+"""The folder at the import: a script may change to another before it calls fit."""
 
 
 class RankEnd(NamedTuple):

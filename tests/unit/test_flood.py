@@ -1,5 +1,6 @@
 """Floods: the rate from samples of the kernel's datagram counter, and the counter itself."""
 
+import math
 import random
 import socket
 import statistics
@@ -16,7 +17,8 @@ from cluster.contract.floods import (
     link_floods,
 )
 from cluster.contract.impairments import clumping
-from cluster.contract.probe_plan import ANY_LOSSES, TELLING_LOSSES
+from cluster.contract.probe_plan import ANY_LOSSES, EFFORTS, TELLING_LOSSES
+from cluster.contract.probe_schedule import make_probe_schedule
 from cluster.links.expected import Expected, loss_interval
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from protocol.link import Link
@@ -230,3 +232,19 @@ def test_the_error_that_is_allowed_for_is_that_of_floods(flaws):
     error = flood_error(link)
     assert statistics.fmean(found) == pytest.approx(5.0, rel=3 * error / 60**0.5 + 0.002)
     assert 0.7 * error < statistics.stdev(found) / 5.0 < 1.25 * error
+
+
+def test_losses_are_not_counted_where_that_would_take_a_bounded_contract_too_long():
+    """Of sixteen nodes: minutes."""
+    for count, counted in ((3, ANY_LOSSES), (16, None)):
+        nodes = [f"node{n}" for n in range(count)]
+        links = [
+            Link(src, dst, 1.0, 20.0, 1.0, 0.1, 40.0)
+            for src in nodes
+            for dst in nodes
+            if src != dst
+        ]
+        plan = make_probe_schedule(Expected(tuple(links)), [], nodes, EFFORTS["normal"], 1, 58.0)
+        assert plan.losses == counted
+        full = make_probe_schedule(Expected(tuple(links)), [], nodes, EFFORTS["full"], 1, math.inf)
+        assert full.losses == TELLING_LOSSES

@@ -398,3 +398,11 @@ def test_names_of_columns_are_no_formulas(tmp_path):
     change_summary(folder, attribution={"seconds": parts, "collectives": []})
     lines = [text for text in page_csv(run_page(read_run(folder))).splitlines() if "HYPER" in text]
     assert lines and not any(",=HYPER" in text for text in lines)
+
+
+def test_what_else_failed_is_told_beside_the_root_cause(tmp_path):
+    failure = "the schedule was not kept: node2: tc: no such qdisc"
+    cause = {"rank": "node3", "words": "ended with exit code 1"}
+    folder = failed_run(tmp_path / "run", root_cause=cause, failure=failure)
+    assert failure in read_run(folder).notes
+    assert answer(folder, "run") == ("bad", "failed after 21.3 s: node3 ended with exit code 1")
