@@ -6,5 +6,6 @@ user's project), `console` (messages and progress), `stdout` (closed pipes, full
 Files: `files` (atomic writes, the end of a log), `json_file` (strict JSON), `yaml_file` (a user's YAML),
 `line_splitter` (output into lines), `secrets` (masked in command lines).
 
-`processes`: programs with a timeout, children that end with us, identity by start time, names of signals.
+`wording`: counts and lists of names in sentences. `processes`: programs with a timeout, children that end
+with us, identity by start time, names of signals.
 """

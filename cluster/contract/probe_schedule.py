@@ -116,7 +116,7 @@ def make_probe_schedule(
 def _loss_goal(asked: Expected, nodes: Sequence[str], effort: Effort) -> LossGoal | None:
     """Return how many losses are counted: as the effort says, unless that takes a bounded one too long."""
     lossy = [link for link in asked.links if link.is_impaired and not asked.is_cut(link)]
-    if not effort.bounded or effort.losses is None:
+    if not effort.bounded or effort.losses is None or not lossy:
         return effort.losses
     without = replace(effort, losses=None)
     more_s = _floods_s(asked, lossy, nodes, effort) - _floods_s(asked, lossy, nodes, without)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cluster.base.wording import first_names
 from cluster.live.sample import NO_STATE, RankSample
 from protocol.rank import LOST
 
@@ -100,5 +101,4 @@ def _late(seen: Seen, others: Mapping[str, Seen]) -> str:
         and theirs.begun < mine.begun
         and other.time >= mine.began_at
     ]
-    more = f" and {len(late) - MOST_NAMES} more" if len(late) > MOST_NAMES else ""
-    return ", ".join(late[:MOST_NAMES]) + more
+    return first_names(late, MOST_NAMES)

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from cluster.base.wording import counted
 from cluster.reporting.charts.compare import attributions_chart, losses_chart, run_labels
+from cluster.reporting.notes import first_shown
 from cluster.reporting.page import Page
 from cluster.reporting.run_data import RunData
 from cluster.reporting.sections import Rows, Section, Table
 from cluster.reporting.sentences import (
     TEST_DIGITS,
     bytes_words,
-    counted,
     seconds_words,
     tested_words,
 )
@@ -21,8 +22,7 @@ def comparison_page(runs: Sequence[RunData]) -> Page:
     """Return a page that shows the runs side by side."""
     shown = runs[:MOST_RUNS]
     notes = [f"{run.name}: {note}" for run in shown for note in run.notes]
-    if len(runs) > MOST_RUNS:
-        notes.append(f"of {len(runs)} runs the first {MOST_RUNS} are shown")
+    notes += first_shown("runs", len(runs), MOST_RUNS)
     found = [_table(shown), *_losses(shown), *_attributions(shown), _commands(shown)]
     return Page("comparison of runs", counted(len(shown), "run"), _lead(shown), (), found, notes)
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 
+from cluster.base.wording import counted, first_names
 from cluster.reporting.run_data import BAD, GOOD, UNKNOWN, LinkFigures, Proof
 from cluster.reporting.values import Record, number, numbers, record, records, word, words
 
@@ -80,7 +81,7 @@ def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) ->
 def _holding(contract: Record, links: Sequence[LinkFigures]) -> Proof:
     """Return the proof of links none of which failed; some may not have been measured."""
     held = sum(link.verdict == HOLDS for link in links)
-    every = f"{len(links):,} link{'' if len(links) == 1 else 's'}"
+    every = counted(len(links), "link")
     if not held:
         said = f"{every} asked for; whether they are as asked was not measured."
         return Proof(UNKNOWN, "not measured", said)
@@ -123,10 +124,8 @@ def _count(failing: Failing, count: int) -> str:
     links, others = failing
     if links or not others:
         return f"{len(links) or 'some'} of {count}"
-    return f"{others[0].split(' over ')[0]}{f' and {len(others) - 1} more' if others[1:] else ''}"
+    return first_names([name.split(" over ")[0] for name in others], 1)
 
 
 def _listed(links: Sequence[str], others: Sequence[str]) -> str:
-    names = [*links, *others]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return first_names([*links, *others], MOST_NAMED)

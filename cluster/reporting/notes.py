@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective
+from cluster.base.wording import first_names
 from cluster.reporting.failures import RANKS_DONE, failure_of
 from cluster.reporting.run_data import CollectiveRow
 from cluster.reporting.values import (
@@ -73,8 +74,7 @@ def first_shown(what: str, total: int, most: int) -> list[str]:
 
 def metrics_notes(cut: Sequence[str], most: int) -> list[str]:
     """Return a note that of these ranks only so many lines of metrics are shown."""
-    more = f" and {len(cut) - MOST_NAMED} more ranks" if len(cut) > MOST_NAMED else ""
-    who = f"{', '.join(cut[:MOST_NAMED])}{more}"
+    who = first_names(cut, MOST_NAMED, "ranks")
     return [f"of {who} the first {most} lines of metrics are shown"] if cut else []
 
 

@@ -57,10 +57,8 @@ from protocol.values import NAME
 
 MOST_RANKS = 12_736  # 199 nodes with 64 each
 MOST_STEP_LINES = 400_000  # over all ranks
-LEAST_STEP_LINES, MOST_LINES = (
-    2_000,
-    2_000_000,
-)  # per rank, unless that is more than the latter over all
+LEAST_STEP_LINES = 2_000  # per rank, unless that is more than MOST_LINES over all
+MOST_LINES = 2_000_000
 MOST_MOVES = 300_000
 MOST_EVENTS = 20_000  # a link that flaps 10,000 times
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from cluster.base.wording import counted
 from cluster.reporting.charts.attribution import MEANINGS
 from cluster.reporting.charts.critical_link import queue_ms
 from cluster.reporting.charts.helped import change_words
@@ -38,11 +39,6 @@ def bytes_words(count: float) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:.0f} bytes"
-
-
-def counted(count: int, what: str) -> str:
-    """Return `1 node`, `3 nodes`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def tested_words(run: RunData) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from cluster.base.wording import counted, first_names
 from cluster.reporting.charts.heat_map import HeatCell, heat_map_chart
 from cluster.reporting.page import Page
 from cluster.reporting.sections import Rows, Section, Table
-from cluster.reporting.sentences import counted, seconds_words
+from cluster.reporting.sentences import seconds_words
 from cluster.reporting.values import word
 from cluster.sweeps.cells import Problem
 from cluster.sweeps.ranking import (
@@ -126,13 +127,8 @@ def _first_words(line: Line, lines: Sequence[Line]) -> str:
     told = [f"{last.variant} took {last.ratio:.1f} times as long"] if last and last.ratio else []
     for verdict, words in UNLIKE.items():
         names = [one.variant for one in others if one.verdict == verdict]
-        told += [f"{words}: {_named(names)}"] if names else []
+        told += [f"{words}: {first_names(names, MOST_NAMED)}"] if names else []
     return f"On {where} {line.variant} was first, {took}; {'; '.join(told)}."
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _progress(outcomes: Sequence[Outcome], planned: int) -> str:
