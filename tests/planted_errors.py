@@ -7,8 +7,9 @@
 First the right links are measured. Then the link from node1 to node2 gets one error at a time: a value that is off by
 as much as that contract says it finds in 99 of 100 cases (`detectable` in contract.json), or a part that is removed.
 `broken` and `undecided` count the contracts that say so of this link, or that are refused because a part is missing;
-`held` those that find nothing; `others` those that call a link wrong that the error does not touch. Uses a cluster of
-its own, t-planted-errors, and takes it down.
+`held` those that find nothing; `others` those that call a link wrong that the error does not touch; `not planted` the
+errors that the nodes refused. Sizes that no link can have (losses above 100 %) are left out. Uses a cluster of its own,
+t-planted-errors, and takes it down.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,7 @@ SRC, DST = "node1", "node2"
 UPLINK = "base: full\nnodes:\n  node1: {uplink_mbyte_s: UPLINK}\n"
 STOP_DAEMON = ("pkill", "-STOP", "-x", "delayer")
 END_DAEMON = ("pkill", "-KILL", "-x", "delayer")
+WORDS = ("undecided", "held", "others", "not planted")
 LET_GO = ("pkill", "-CONT", "-x", "delayer")
 
 Harm = Callable[[], None]
@@ -66,8 +69,9 @@ def main() -> None:
     sizes: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder, Cluster(name=NAME, nodes=3) as cluster:
         for seed in range(1, args.seeds + 1):
-            spec = make_link_spec(args.profile, "full", seed, args.wire)
-            for error, found in contracts(cluster, spec, args.effort, Path(folder)):
+            of_uplinks = Path(folder) / f"{seed}.yml"
+            planted = contracts(cluster, args.profile, seed, args.wire, args.effort, of_uplinks)
+            for error, found in planted:
                 outcomes.setdefault(error.name, Counter()).update(found)
                 sizes.setdefault(error.name, []).append(error.size)
                 print(f"seed {seed}: {error.name} {error.size}: {', '.join(found)}", flush=True)
@@ -79,19 +83,27 @@ def main() -> None:
 
 
 def contracts(
-    cluster: Cluster, spec: LinkSpec, effort: str, folder: Path
+    cluster: Cluster, profile: str, seed: int, wire: str, effort: str, of_uplinks: Path
 ) -> Iterator[tuple[Error, list[str]]]:
-    """Yield each error of one draw of links, and what the contract found; first that of right links."""
+    """Yield each error of one draw of links, and what the contract found; first that of right links.
+
+    Args:
+        cluster: three nodes.
+        profile: of their links, by name or file.
+        seed: of the draw.
+        wire: which lays them.
+        effort: of the contracts.
+        of_uplinks: a file for the topology with a limited uplink.
+    """
+    spec = make_link_spec(profile, "full", seed, wire)
     cluster.shape(spec)
     right = cluster.verify(effort)
     yield Error("none", "", lambda: None), outcome(right)
     verdict = next(v for v in right.verdicts if v.link.ends == (SRC, DST))
-    wire = verdict.link.wire
-    for error in [*of_values(verdict), *of_parts(wire)]:
+    for error in [*of_values(verdict), *of_parts(verdict.link.wire)]:
         yield error, with_error(cluster, spec, effort, error)
-    limited = folder / "uplink.yml"
-    limited.write_text(UPLINK.replace("UPLINK", f"{verdict.link.rate_mbyte_s:.3f}"))
-    with_uplink = make_link_spec(str(spec.profile.name), str(limited), spec.seed, spec.wire)
+    of_uplinks.write_text(UPLINK.replace("UPLINK", f"{verdict.link.rate_mbyte_s:.3f}"))
+    with_uplink = make_link_spec(profile, str(of_uplinks), seed, wire)
     error = Error("uplink without a limit", "", lambda: lift_uplink(execute, SRC))
     yield error, with_error(cluster, with_uplink, effort, error)
 
@@ -100,13 +112,17 @@ def with_error(cluster: Cluster, spec: LinkSpec, effort: str, error: Error) -> l
     """Make the links anew, plant the error, and return what the contract finds."""
     cluster.shape(None)
     cluster.shape(spec)
-    error.harm()
     try:
+        error.harm()
         return outcome(cluster.verify(effort))
+    except subprocess.CalledProcessError as refused:
+        print(f"{error.name} {error.size}: {refused.stderr.strip()}", file=sys.stderr)
+        return ["not planted"]
     except ClusterError as refused:
         return [f"broken: {str(refused).splitlines()[0]}"]
     finally:
-        execute(DST, *LET_GO)
+        with suppress(subprocess.CalledProcessError):  # no daemon is there
+            execute(DST, *LET_GO)
 
 
 def of_values(verdict: Verdict) -> Iterator[Error]:
@@ -115,6 +131,8 @@ def of_values(verdict: Verdict) -> Iterator[Error]:
     size = detectable_errors(link, verdict.measured, clipped=verdict.clipped)
     for name, factors in factors_of(link, size).items():
         for factor in factors:
+            if name == "loss_pct" and factor * link.loss_pct > 100:
+                continue
             words = f"{name} {'+' if factor > 1 else '-'}"
 
             def harm(name: str = name, factor: float = factor) -> None:
@@ -126,7 +144,7 @@ def of_values(verdict: Verdict) -> Iterator[Error]:
 def factors_of(link: Link, size: Detectable) -> Mapping[str, list[float]]:
     """Return by which factors each field of the link is to be wrong, too large and too small."""
     off = {"buffer_ms": 1.01 * buffer_tolerance_ms(link) / link.buffer_ms}
-    if size.delay_ms is not None:
+    if size.delay_ms is not None and link.delay_ms:
         off["delay_ms"] = size.delay_ms / link.delay_ms
     if size.jitter_ms is not None and link.jitter_ms:
         off["jitter_ms"] = size.jitter_ms / link.jitter_ms
@@ -164,18 +182,19 @@ def outcome(contract: Contract) -> list[str]:
 
 
 def execute(node: str, *argv: str) -> None:
-    """Run a command on a node without the tool; whether it worked, the contract tells."""
+    """Run a command on a node without the tool; a CalledProcessError if it did not work."""
     container = f"{project_name(NAME)}-{node}"
-    subprocess.run(["docker", "exec", container, *argv], check=False, capture_output=True)
+    argv = ("docker", "exec", container, *argv)
+    subprocess.run(argv, check=True, capture_output=True, text=True)
 
 
 def table(outcomes: Mapping[str, Counter[str]], sizes: Mapping[str, list[str]]) -> Iterator[str]:
     """Yield the table: a row for each error."""
-    yield "| error | sizes | broken | undecided | held | others |"
-    yield "|---|---|--:|--:|--:|--:|"
+    yield "| error | sizes | broken | undecided | held | others | not planted |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
     for name, found in outcomes.items():
         broken = sum(count for word, count in found.items() if word.startswith("broken"))
-        counts = " | ".join(str(found[word]) for word in ("undecided", "held", "others"))
+        counts = " | ".join(str(found[word]) for word in WORDS)
         yield f"| {name} | {', '.join(filter(None, sizes[name]))} | {broken} | {counts} |"
 
 

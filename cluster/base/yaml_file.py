@@ -90,22 +90,23 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:  # type: ignore[override]
         """Compose a mapping; nothing is merged into it yet, so that its own keys may override merged ones."""
         node = super().compose_mapping_node(anchor)  # type: ignore[arg-type]
-        _refuse_twice(key for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        keys = (key for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        self._refuse_twice(key for key in keys if key.tag != MERGE)
         return node
+
+    def _refuse_twice(self, keys: Iterable[yaml.ScalarNode]) -> None:
+        """Refuse a second key that would replace the first: 8 and 010, 1 and true."""
+        found = set()
+        for key in keys:
+            value = self.construct_object(key)
+            if value in found:
+                words = f"key {shown(key.value)} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, words, key.start_mark)
+            found.add(value)
 
 
 class _WordLoader(_Loader):
     """The same loader, for words of a command: a number is what its user typed."""
-
-
-def _refuse_twice(keys: Iterable[yaml.ScalarNode]) -> None:
-    """Refuse a second key of the same kind and text; `<<` merges each time."""
-    found = set()
-    for key in keys:
-        if (key.tag, key.value) in found and key.tag != MERGE:
-            words = f"key {shown(key.value)} is there twice"
-            raise yaml.constructor.ConstructorError(None, None, words, key.start_mark)
-        found.add((key.tag, key.value))
 
 
 def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:

@@ -76,7 +76,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
     """Return all cells of a sweep, in the order of the file.
 
     Raises:
-        UsageError: there are too many, or two of a problem's variants have the same name.
+        UsageError: there are too many, or two of a problem's variants have the same name or arguments.
     """
     if (count := _count(sweep)) > MOST_CELLS:
         raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS} runs")
@@ -91,6 +91,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
         for seed in seeds
     ]
     _refuse_same_names(cells)
+    _refuse_same_runs(cells)
     return cells
 
 
@@ -108,6 +109,23 @@ def _refuse_same_names(cells: Sequence[Cell]) -> None:
                 f"two variants are called {cell.variant}", "give them different names or options"
             )
         found.add(key)
+
+
+def _refuse_same_runs(cells: Sequence[Cell]) -> None:
+    """Refuse variants with the same arguments: they would share one record, and seem to be exactly as good.
+
+    Raises:
+        UsageError: names both.
+    """
+    found: dict[tuple[object, ...], Cell] = {}
+    for cell in cells:
+        where = cell.problem.profile, cell.problem.topology, cell.problem.wire, cell.link_seed
+        first = found.setdefault((where, cell.words), cell)
+        if first is not cell:
+            raise UsageError(
+                f"the variants {first.variant} and {cell.variant} are the same run",
+                "give one of them another option, or repeat one with seed: [1, 2, 3]",
+            )
 
 
 def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.base.yaml_file import read_yaml
+from cluster.base.yaml_file import read_yaml_and_words
 from cluster.reporting.values import number
 from protocol.link import WIRE_CHOICES
 
@@ -101,21 +101,26 @@ KEYS: dict[str, str] = {
     "predict": "predict",
 }
 """Key of the file -> attribute of Sweep."""
+AS_WORDS = {
+    *("image", "cpus", "memory", "profile", "topology", "program", "folder", "options", "variants"),
+    "predict",
+}
+"""Keys whose numbers are used as they stand in the file: 010, not 8."""
 
 
 def load_document(path: Path) -> dict[str, object]:
-    """Load a sweep file without parsing its values.
+    """Load a sweep file without parsing its values; words of a command are kept as its user typed them.
 
     Raises:
         UsageError: the file is missing, no YAML or no mapping, or a key is unknown.
     """
-    document = read_yaml(path, "write it like examples/sweeps/strategies.yml")
-    if not isinstance(document, dict):
+    document, words = read_yaml_and_words(path, "write it like examples/sweeps/strategies.yml")
+    if not isinstance(document, dict) or not isinstance(words, dict):
         raise UsageError(f"{path}: a sweep is a mapping of keys to values or lists", "profile: wan")
     for key in document:
         if key not in KEYS:
             raise unknown(f"key in {path}:", str(key), KEYS)
-    return document
+    return {key: words[key] if key in AS_WORDS else document[key] for key in document}
 
 
 def parse_sweep(document: Mapping[str, object]) -> Sweep:

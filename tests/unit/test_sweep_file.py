@@ -238,7 +238,8 @@ def test_keys_that_become_the_same_text_are_refused(document, words):
 
 
 def test_two_variants_that_nobody_could_tell_apart_are_refused():
-    document = {"profile": "wan", "options": {"task": ["a", "a b"]}, "variants": {"x": {}, "y": {}}}
+    variants = {"x": {"lr": 1}, "y": {"lr": 2}}
+    document = {"profile": "wan", "options": {"task": ["a", "a b"]}, "variants": variants}
     assert len(sweep_cells(parse_sweep(document))) == 4
     same = {"profile": "wan", "options": {"lr": [1, "1"]}}
     with pytest.raises(UsageError, match="two variants are called lr=1"):
@@ -270,6 +271,26 @@ def test_a_file_that_is_no_sweep_is_refused_in_one_line(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
         load_document(path)
+
+
+def test_numbers_of_a_file_are_used_as_they_were_typed(tmp_path):
+    path = tmp_path / "sweep.yml"
+    path.write_text(
+        "profile: wan\nprogram: [train.py, 010]\noptions: {lr: [0x10, 1e-3], set: {H: 1_000}}\n"
+        "variants: {slow: {batch: 007}}\nseed: [1, 2]\n"
+    )
+    sweep = parse_sweep(load_document(path))
+    cells = sweep_cells(sweep)
+    assert (sweep.program, sweep.seeds) == (("train.py", "010"), (1, 2))
+    assert [cell.words[:6] for cell in cells[::2]] == [
+        ("--lr", lr, "--set", "H=1_000", "--batch", "007") for lr in ("0x10", "1e-3")
+    ]
+
+
+def test_variants_with_the_same_arguments_are_refused_not_found_to_be_equal():
+    same = {"profile": "wan", "variants": {"a": {"lr": 0.1}, "b": {"lr": "0.1"}}}
+    with pytest.raises(UsageError, match="the variants a and b are the same run"):
+        sweep_cells(parse_sweep(same))
 
 
 @pytest.mark.parametrize(

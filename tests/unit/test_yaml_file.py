@@ -70,6 +70,8 @@ def test_what_no_file_name_and_no_argument_can_hold_is_refused(tmp_path, text):
         ("- {at: 1s, 'at': 2s}\n", "key 'at' is there twice in line 1, column 12"),
         ("a: {<<: {b: 1}, c: 1, c: 2}\n", "key 'c' is there twice in line 1, column 23"),
         ('{"a": 1, "a": 2}', "key 'a' is there twice in line 1, column 10"),
+        ("8: a\n010: b\n", "key '010' is there twice in line 2, column 1"),
+        ("{1: a, true: b}", "key 'true' is there twice in line 1, column 8"),
     ],
 )
 def test_a_key_that_is_there_twice_is_refused_and_not_lost(tmp_path, text, words):
