@@ -676,6 +676,15 @@ def test_of_ranks_that_failed_the_root_cause_is_named_as_in_a_cluster(tmp_path):
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in said((1, 101), (1, 101), (1, 101))
 
 
+def test_a_script_may_leave_its_folder_before_it_names_a_profile(tmp_path, monkeypatch):
+    """The launcher starts in the first folder, and would look there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far.yml").touch()
+    words = launch_options("cluster", None, "far.yml", "ring", ("--seed", "2"))
+    assert words == ["--profile", str(tmp_path / "far.yml"), "--topology", "ring", "--seed", "2"]
+    assert launch_options("cluster", None, "wan.yml", None, ()) == ["--profile", "wan.yml"]
+
+
 def test_an_empty_profile_is_not_taken_for_none():
     """The launcher refuses it; if it were dropped, the run would use whatever links there are."""
     assert launch_options("cluster", None, "", None, ()) == ["--profile", ""]
