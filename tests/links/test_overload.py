@@ -107,11 +107,17 @@ def crowded(mobile):
         crowd.communicate(timeout=TIMEOUT_S)
 
 
-def test_pings_go_before_whatever_else_runs_in_the_nodes(crowded):
+def test_no_link_is_broken_because_all_processors_compute(crowded):
     """Without priority pings were 1 to 20 ms late, and links were called broken because of the host."""
     contract = crowded.json("verify", "--quick", check=None)
     late = [v["link"] for v in contract["links"] if {"delay", "rtt", "jitter"} & set(v["broken"])]
     assert not late, contract["verdict"]
+
+
+@pytest.mark.slow
+def test_pings_go_before_whatever_else_runs_in_the_nodes(crowded):
+    """Not while others are measured: their wires and pings reserve the same processors (node.base.scheduling)."""
+    contract = crowded.json("verify", "--quick", check=None)
     off_ms = [
         abs(v["measured"]["jitter_ms"] - v["expected"]["jitter_ms"]) for v in contract["links"]
     ]

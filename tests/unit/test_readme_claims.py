@@ -1,0 +1,48 @@
+"""What the README says of files, folders and profiles is so; its commands are run by tests/links/test_readme.py."""
+
+import re
+
+from cluster.base.paths import PROJECT_DIR
+from cluster.links.profiles import load_profile, profile_names
+
+README = (PROJECT_DIR / "README.md").read_text()
+LINKS = (PROJECT_DIR / "docs" / "links.md").read_text()
+
+
+def test_the_profile_table_is_that_of_the_files():
+    for name in profile_names():
+        profile = load_profile(name)
+        rate, delay = (
+            f"{low:g}" if low == high else f"{low:g}–{high:g}"
+            for low, high in (profile.rate_mbyte_s, profile.delay_ms)
+        )
+        assert f"| {name} | {rate} | {delay} |" in LINKS
+
+
+def test_every_file_that_the_readme_names_is_there():
+    names = re.findall(r"[\w/-]+\.(?:py|md|yml)", README)
+    assert len(names) > 15
+    for name in names:
+        places = [PROJECT_DIR / folder / name for folder in ("", "cluster", "node", "node/wire")]
+        assert any(place.exists() for place in places), name
+
+
+def test_its_map_shows_every_folder():
+    shown, package = [], ""
+    for line in folder_map():
+        folder = re.match(r" *[\w]+/(?= )", line)[0]
+        package = package if folder.startswith(" ") else folder
+        shown.append(package + folder.strip() if folder.startswith(" ") else folder)
+    there = {
+        f"{path.parent.relative_to(PROJECT_DIR)}/"
+        for package in ("cluster", "node")
+        for path in (PROJECT_DIR / package).glob("*/__init__.py")
+    }
+    assert there <= set(shown)
+    assert all((PROJECT_DIR / folder).is_dir() for folder in shown)
+
+
+def folder_map():
+    """Return the lines of the README's map of folders."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return next(text for text in blocks if text.startswith("protocol/ ")).splitlines()
