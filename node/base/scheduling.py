@@ -17,6 +17,8 @@ PERIOD_NS = 30_000_000
 """Long enough that `Reservation.look` gives up a share before it is used up."""
 BUSY_LOOK_S, QUIET_LOOK_S = 0.005, 0.1
 """How often a process checks whether its share still suffices; whether it suffices again."""
+PARTS = 1.0, 0.5, 0.25
+"""Of the share that a thread wants, tried in turn; the last one also decides when it suffices again."""
 PR_SET_TIMERSLACK = 29
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """Numbers of the system call; the C library has no function for it."""
@@ -38,7 +40,8 @@ class Allowance(NamedTuple):
     full: float
 
 
-FOR_THE_WIRE = Allowance(most=0.3, together=0.8, least=0.0, full=1.0)
+# Not more, so that the wires and pings of two clusters of three nodes have room on two processors (docs/LOG.md).
+FOR_THE_WIRE = Allowance(most=0.2, together=0.8, least=0.0, full=1.0)
 # A ping costs some 0.04 ms; inside user-mode Linux, on one processor, ten times that: more than its share there.
 FOR_PINGS = Allowance(most=0.05, together=0.0675, least=0.025, full=0.8)
 """For each of a node's two threads that send pings, and that send them back."""
@@ -79,18 +82,18 @@ class Reservation:
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self.share = 0.0
+        self.share = self._wanted = 0.0
         self._held = False
         self._looked_s, self._used_s = time.monotonic(), time.thread_time()
 
     def share_among(self, nodes: int) -> None:
-        """Take as large a share as each of `nodes` nodes on this machine can have; none if the kernel refuses.
+        """Take as large a share as each of `nodes` nodes on this machine can have, or a part; none if all are refused.
 
-        It refuses without the capability SYS_NICE, in a container with processors of its own (cpuset), and if others
-        have reserved all of them.
+        The kernel refuses without the capability SYS_NICE, in a container with processors of its own (cpuset), and if
+        others have reserved too much.
         """
         together = self._allowance.together * (os.cpu_count() or 1)
-        self.share = min(self._allowance.most, together / nodes)
+        self._wanted = min(self._allowance.most, together / nodes)
         self._take()
 
     def look(self) -> None:
@@ -104,14 +107,18 @@ class Reservation:
         self._looked_s, self._used_s = now_s, used_s
         if self._held and load > self.share * self._allowance.full:
             self._held = not _set_scheduler(NORMAL, SLICE_NS)
-        elif not self._held and load < self.share / 4:
+        elif not self._held and load < self._wanted * PARTS[-1]:
             self._take()
 
     def _take(self) -> None:
-        if self.share < self._allowance.least:
-            return
-        # If the kernel refuses another share, the thread keeps the one it has.
-        self._held |= _set_scheduler(DEADLINE, round(self.share * PERIOD_NS), PERIOD_NS)
+        """Take the largest part that the kernel grants; if it refuses all, the thread keeps the share it has."""
+        for part in PARTS:
+            share = self._wanted * part
+            if share < self._allowance.least:
+                return
+            if _set_scheduler(DEADLINE, round(share * PERIOD_NS), PERIOD_NS):
+                self._held, self.share = True, share
+                return
 
 
 def reserve_for_pings(nodes: int) -> Reservation:

@@ -3,7 +3,15 @@
 import pytest
 
 from node.base import scheduling
-from node.base.scheduling import DEADLINE, FOR_PINGS, FOR_THE_WIRE, NORMAL, PERIOD_NS, Reservation
+from node.base.scheduling import (
+    DEADLINE,
+    FOR_PINGS,
+    FOR_THE_WIRE,
+    NORMAL,
+    PARTS,
+    PERIOD_NS,
+    Reservation,
+)
 
 
 @pytest.fixture
@@ -14,10 +22,11 @@ def kernel(monkeypatch):
         now_s = used_s = 100.0
         asked = []
         agrees = True
+        left_ns = PERIOD_NS
 
         def set_scheduler(self, policy, slice_ns, period_ns=0):
             self.asked.append((policy, slice_ns, period_ns))
-            return self.agrees
+            return self.agrees and slice_ns <= self.left_ns
 
         def pass_by(self, seconds, load):
             self.now_s += seconds
@@ -67,7 +76,21 @@ def test_a_share_that_cannot_be_changed_is_still_held_and_can_be_given_up(kernel
     kernel.agrees = True
     kernel.pass_by(0.006, load=0.9)
     reservation.look()
-    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, DEADLINE, NORMAL]
+    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE] * (1 + len(PARTS)) + [NORMAL]
+
+
+def test_where_others_have_reserved_most_a_part_is_taken_and_given_up_when_that_is_used_up(kernel):
+    """A second cluster on one machine: its wires had no reservation at all."""
+    kernel.left_ns = round(0.06 * PERIOD_NS)
+    reservation = held(2)
+    assert reservation.share == pytest.approx(FOR_THE_WIRE.most / 4)
+    assert len(kernel.asked) == 3
+    kernel.pass_by(0.006, load=0.04)
+    reservation.look()
+    assert len(kernel.asked) == 3
+    kernel.pass_by(0.006, load=0.06)
+    reservation.look()
+    assert [policy for policy, _, _ in kernel.asked[3:]] == [NORMAL]
 
 
 def test_nobody_looks_all_the_time(kernel):
@@ -82,14 +105,20 @@ def test_a_kernel_that_refuses_is_asked_again_later(kernel):
     reservation = held(2)
     kernel.pass_by(0.01, load=0.0)
     reservation.look()
-    assert len(kernel.asked) == 1
+    assert len(kernel.asked) == len(PARTS)
     kernel.pass_by(0.1, load=0.0)
     reservation.look()
-    assert len(kernel.asked) == 2
+    assert len(kernel.asked) == 2 * len(PARTS)
 
 
 def test_wires_and_pings_together_want_no_more_than_the_kernel_lends():
     assert FOR_THE_WIRE.together + 2 * FOR_PINGS.together <= 0.95
+
+
+def test_two_clusters_of_three_nodes_have_room_on_two_processors(kernel):
+    wire, pings = held(3), Reservation(FOR_PINGS)
+    pings.share_among(3)
+    assert 2 * 3 * (wire.share + 2 * pings.share) < 0.95 * 2
 
 
 def test_pings_give_a_share_up_before_they_use_it_up_and_want_none_that_is_too_small(kernel):
