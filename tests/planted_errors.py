@@ -40,8 +40,8 @@ SRC, DST = "node1", "node2"
 UPLINK = "base: full\nnodes:\n  node1: {uplink_mbyte_s: UPLINK}\n"
 STOP_DAEMON = ("pkill", "-STOP", "-x", "delayer")
 END_DAEMON = ("pkill", "-KILL", "-x", "delayer")
-WORDS = ("undecided", "held", "others", "not planted")
 LET_GO = ("pkill", "-CONT", "-x", "delayer")
+WORDS = ("undecided", "held", "others", "not planted")
 
 Harm = Callable[[], None]
 

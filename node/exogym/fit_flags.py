@@ -116,8 +116,8 @@ def launch_options(
     """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
-    named = {"--name": name, "--profile": _found_from_here(profile)}
-    named["--topology"] = _found_from_here(topology)
+    files = {"--profile": profile, "--topology": topology}
+    named = {"--name": name} | {flag: _found_from_here(word) for flag, word in files.items()}
     words = [word for flag, value in named.items() if value is not None for word in (flag, value)]
     if backend == "local" and (words or others):
         raise OptionError("name, profile, topology and launch go with backend='cluster'")
@@ -126,5 +126,6 @@ def launch_options(
 
 def _found_from_here(word: str | None) -> str | None:
     """Return a file as an absolute path: the launcher starts in the script's first folder, which it may have left."""
-    is_file = word and word.endswith((".yml", ".yaml")) and Path(word).is_file()
-    return str(Path(word).absolute()) if word and is_file else word
+    if not word or not word.endswith((".yml", ".yaml")) or not Path(word).is_file():
+        return word
+    return str(Path(word).absolute())
