@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test test-slow lint test-unit test-pythons test-browser test-node test-cluster test-links test-netem conformance clean
+  test test-all test-nightly lint test-unit test-pythons test-browser test-node test-cluster test-links test-netem conformance clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -62,19 +62,27 @@ verify: venv ## measure every link and compare it with what was asked for
 doctor: venv ## check everything a run needs
 	@$(BIN)/python -m cluster.doctor $(NAME_FLAG)
 
+# Which tests, as pytest's marker expression: those without a mark by default, all by FORM="".
+FORM ?= not slow and not nightly
+test-all: FORM = not nightly
+test-nightly: FORM = nightly
+
 # Each $(SIDE_BY_SIDE) line is a phase: its targets run in parallel, and each prints its output when it is done.
-SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 4 --output-sync=target
-test: venv $(VENV)/readers ## run all tests in their short form
-	@echo "1 of 3: lint, unit tests on every Python of this machine, the node image"
-	@$(SIDE_BY_SIDE) lint test-unit test-pythons image
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 4 --output-sync=target FORM="$(FORM)"
+test: ## run all tests in their short form
+test-all: ## run the slow tests as well, and unit tests on other Pythons: what CI runs
+test-all: OTHER_PYTHONS = test-pythons
+test test-all: venv $(VENV)/readers
+	@echo "1 of 3: lint, unit tests, the node image"
+	@$(SIDE_BY_SIDE) lint test-unit $(OTHER_PYTHONS) image
 	@echo "2 of 3, some minutes: clusters; netem in a virtual machine, pinned to the last processor"
 	@$(SIDE_BY_SIDE) test-netem test-cluster
 	@echo "3 of 3, some minutes: links, which mostly wait; meanwhile training and reports inside the image"
 	@$(SIDE_BY_SIDE) test-links test-node test-browser
 
-test-slow: venv ## run the slow tests, which `make test` leaves out
-	@$(SIDE_BY_SIDE) FORM=slow test-netem test-cluster
-	@$(MAKE) --no-print-directory FORM=slow test-links
+test-nightly: venv ## run the tests of many minutes, which both leave out
+	@$(SIDE_BY_SIDE) test-netem test-cluster
+	@$(SIDE_BY_SIDE) test-links
 
 lint: venv ## run ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -83,7 +91,7 @@ lint: venv ## run ruff and mypy
 test-unit test-pythons: export PYTHONDONTWRITEBYTECODE :=
 
 test-unit: venv $(VENV)/readers ## run the unit tests: no Docker, two minutes
-	@$(BIN)/pytest tests/unit
+	@$(BIN)/pytest $(SPREAD) tests/unit
 
 # TensorBoard reads our event files in a test. Only tests need it, so the demo does not install it.
 $(VENV)/readers: $(VENV)/ready
@@ -99,7 +107,7 @@ test-node: image ## test training with real gloo processes, and the wire, inside
 	@image=$$($(BIN)/python -c 'from cluster.base.spec import IMAGE; print(IMAGE)'); \
 	  said=$$(docker build --quiet --tag "$$image-test" --build-arg "IMAGE=$$image" tests/node 2>&1) || { echo "$$said" >&2; exit 1; }; \
 	  docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) --cpu-shares 128 \
-	  --volume $(CURDIR)/tests/node:/root/tests:ro "$$image-test" python3 -m pytest -q -ra -p no:cacheprovider tests
+	  --volume $(CURDIR)/tests/node:/root/tests:ro "$$image-test" python3 -m pytest -q -ra -p no:cacheprovider -m "$(FORM)" tests
 
 # Reports are written on the host and opened in a container, without a network.
 test-browser: image ## test reports in a headless browser
@@ -111,10 +119,7 @@ test-browser: image ## test reports in a headless browser
 	  --volume "$$reports:/reports:ro" --volume $(CURDIR)/tests/browser:/root/tests:ro "$$image-browser" \
 	  python3 -m pytest -q -ra -p no:cacheprovider /root/tests
 
-# A pytest marker expression: by default all tests but slow ones; FORM=slow: only these; FORM="slow or not slow": all.
-FORM ?= not slow
-
-# Tests on clusters mostly wait: two run at a time, each on its own nodes; AT_A_TIME=0 runs them one after the other.
+# Two files at a time: tests on clusters mostly wait, each on its own nodes. AT_A_TIME=0 runs all one after the other.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist loadfile
 

@@ -12,6 +12,8 @@ from docker_hosts import BareMachine, two_machines, write_hosts_file
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
 NETWORK = f"{PREFIX}bare"
+
+pytestmark = pytest.mark.slow
 OURS = {"conmon", "runc", "tini"}
 # The classical way out of a chroot; of a root file system that is really a node's own it leads nowhere.
 BREAKOUT = (

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from containers import PROJECT_DIR
 
 # A version is timed only if the one before has arrived everywhere, so versions must be rare enough on a quick machine.
@@ -11,6 +12,7 @@ OPTIONS = ["hidden=256", "publish_every=300", "eval_episodes=5"]
 UPLINKS = PROJECT_DIR / "examples" / "uplinks.yml"
 
 
+@pytest.mark.slow
 def test_in_a_chain_over_uplinks_a_version_takes_as_long_as_the_links_say(shared):
     words = [
         *WORDS,

@@ -7,6 +7,8 @@ from chaos_plan import Fault, plan_faults
 from chaos_play import Stage
 from containers import PREFIX
 
+pytestmark = pytest.mark.slow
+
 SEED = int(os.environ.get("E2E_CHAOS_SEED", "1"))
 # Faults that end soon, each of another kind and in another phase.
 PLAYED = {

@@ -10,7 +10,7 @@ from containers import PROJECT_DIR, TIMEOUT_S, hear_interrupts
 REINFORCEMENT = PROJECT_DIR / "examples" / "compare_rl.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("study", "column", "lines"),
     [

@@ -113,6 +113,7 @@ def test_a_rank_that_fails_is_the_root_cause_although_another_reports_first_that
     assert summary["exit_codes"]["node2"] == 1
 
 
+@pytest.mark.slow
 def test_a_rank_that_ignores_sigterm_is_killed(unshaped, tmp_path):
     path = tmp_path / "job.py"
     path.write_text(DEAF)

@@ -16,6 +16,8 @@ TRAIN += ("--task-set", "test_pictures=200")
 NODES = ("node1", "node2", "node3", "node4")
 NETWORK = f"{PREFIX}hosts"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
@@ -269,7 +271,7 @@ def test_the_delay_of_the_network_between_hosts_is_part_of_the_links(
         cluster.run("down")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
     make_cluster, hosts, hosts_file
 ):
@@ -283,7 +285,7 @@ def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
     assert all(is_empty(host) for host in hosts) and cluster.things() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts, hosts_file):
     first, second = make_cluster("first"), make_cluster("second")
     first.run("up", "--hosts", hosts_file, "--nodes", "2")
@@ -297,7 +299,7 @@ def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts
     assert all(is_empty(host) for host in hosts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_file):
     west, east = hosts
     west.exec("docker", "swarm", "init", "--advertise-addr", west.address)

@@ -43,6 +43,7 @@ def losses(folder):
     return [line["loss"] for line in lines if "loss" in line]
 
 
+@pytest.mark.slow
 def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     gradwire, make_cluster, tmp_path
 ):

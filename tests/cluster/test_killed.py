@@ -46,7 +46,9 @@ def quota(cluster):
     return int(output(inspect))
 
 
-@pytest.mark.parametrize("verb", ["up", "launch", "verify"])
+@pytest.mark.parametrize(
+    "verb", ["up", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("launch", "verify"))]
+)
 def test_a_killed_schedule_is_taken_back_by_the_next_command(killed, tmp_path, verb):
     script = tmp_path / "short.py"
     script.write_text("print('ran')\n")

@@ -17,6 +17,8 @@ from containers import PREFIX, TIMEOUT_S, bring_up, eventually, last_run, output
 from cluster.base.spec import IMAGE
 from cluster.export import main as export
 
+pytestmark = pytest.mark.slow
+
 ROUND_TRIPS = Path(__file__).with_name("round_trips.py")
 ROUND_TRIP = re.compile(r"rank (\d): round trip ([0-9.]+) ms")
 SLEEPS = "import time; print('sleeps', flush=True); time.sleep(600)"

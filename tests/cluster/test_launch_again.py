@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 EXPERIMENT = """\
 kind: experiment
 nodes: 3
@@ -28,6 +30,7 @@ def links(folder):
     return json.loads((Path(folder) / "links.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_same_losses_over_the_same_links_on_a_cluster_that_has_others_by_then(
     make_cluster, tmp_path
 ):

@@ -172,6 +172,7 @@ def test_a_launcher_that_is_killed_leaves_the_terminal_in_order(unshaped, on_ter
     eventually(lambda: not unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 30)
 
 
+@pytest.mark.slow
 def test_plain_and_pipes_have_lines_alone(unshaped, on_terminal, tmp_path):
     script = tmp_path / "job.py"
     script.write_text("import time\nprint('words')\ntime.sleep(3)\n")
@@ -290,6 +291,7 @@ def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, job):
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_another_shell_sees_the_run_within_two_seconds(going_on):
     cluster, _ = going_on
     factors, tried = [python_s() / QUICK_S], list[float]()

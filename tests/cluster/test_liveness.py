@@ -82,6 +82,7 @@ def test_a_paused_node_is_named_the_others_results_come_home_and_its_rank_ends_l
     }
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_launch_although_a_node_is_paused(unshaped, script):
     launched = launch(unshaped, "--", script(SLEEP.format(first="")))
     with paused(unshaped.container("node2")):

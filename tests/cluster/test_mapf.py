@@ -18,6 +18,7 @@ MAPF = ("--task", "mapf", "--batch-size", "16")
 OPTIONS = [word for key, value in SHORT.items() for word in ("--task-set", f"{key}={value}")]
 
 
+@pytest.mark.slow
 def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared):
     shared.run("up", "--nodes", "3", "--profile", "wan")
     launched = shared.start("launch", "--json", "--no-verify", *MAPF, *OPTIONS, "--steps", "200")
@@ -51,6 +52,7 @@ def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared
     assert events.count("start") == 2 and events[-1] == "end"
 
 
+@pytest.mark.slow
 def test_what_links_carry_is_what_messages_need(shared):
     """No rank is killed, so every rank reports what it has sent."""
     words = (*MAPF, *OPTIONS, "--steps", "30", "--task-set", "pull_every=10")
@@ -70,7 +72,7 @@ def test_a_learner_without_actors_is_refused_before_anything_starts(shared):
     assert len(refused.stderr.strip().splitlines()) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_actor_that_is_cut_off_loses_nothing_and_comes_back(shared, tmp_path):
     """The cut is longer than a connection may be silent, so the connection is closed and opened again."""
     schedule = tmp_path / "cut.yml"

@@ -92,6 +92,7 @@ def test_every_rank_holds_its_share_and_learns(nodes_torch, unshaped):
     )
 
 
+@pytest.mark.slow
 def test_a_torch_without_fsdp2_is_told_in_one_line(nodes_torch, unshaped):
     if nodes_torch["fsdp2"]:
         pytest.skip("the image's torch has FSDP2 on the CPU")
@@ -100,6 +101,7 @@ def test_a_torch_without_fsdp2_is_told_in_one_line(nodes_torch, unshaped):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_three_nodes_has_the_gradients_of_one_process(
     nodes_torch, unshaped, tmp_path
 ):

@@ -62,6 +62,7 @@ def test_who_forces_it_changes_links_under_a_run(busy):
     assert launched.returncode == 1 and "was lost" in said, said
 
 
+@pytest.mark.slow
 def test_ranks_that_outlive_their_launcher_keep_their_nodes(unshaped, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(

@@ -31,6 +31,7 @@ def test_policies_are_averaged_over_wan(averaged):
     assert [line["env_steps"] for line in rollouts] == [128, 256, 384]
 
 
+@pytest.mark.slow
 def test_six_ranks_go_on_from_the_checkpoints_of_three(averaged, unshaped):
     """Each node receives all checkpoints, and each rank finds its environments in them."""
     words, first = averaged
@@ -60,6 +61,7 @@ def test_an_environment_that_the_image_lacks_is_refused_before_anything_starts(s
     assert "python -m cluster.image --mujoco" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_by_ksims_names_learns_its_own_rewards(unshaped):
     """A point that does nothing is paid for being near the middle only where its episode began there: some 45."""
     script = PROJECT_DIR / "examples" / "point_walk.py"

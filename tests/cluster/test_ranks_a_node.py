@@ -54,7 +54,7 @@ def test_the_rank_that_failed_is_told_from_its_neighbour_by_its_own_words(unshap
     assert unshaped.exec("node2", "pgrep", "-f", "several.py", check=False) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_links_carry_what_leaves_a_node(shared):
     """A ring of six ranks on three nodes: each node's second rank sends to its first, over no link."""
     words = ["--steps", "4", "--batch-size", "8", "--strategy", "fedavg", "--set", "H=4"]

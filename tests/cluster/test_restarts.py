@@ -49,7 +49,7 @@ def check_laid_again(cluster, done):
 
 
 # After a reboot, all nodes have ended.
-@pytest.mark.parametrize("ended", ["restart", "kill"])
+@pytest.mark.parametrize("ended", ["restart", pytest.param("kill", marks=pytest.mark.slow)])
 def test_a_launch_after_a_restart_of_all_nodes_lays_the_links_again_and_proves_them(
     shaped, short, ended
 ):
@@ -66,6 +66,7 @@ def test_a_launch_after_a_restart_of_all_nodes_lays_the_links_again_and_proves_t
     assert done.returncode == (0 if "hold" in proved[1] else 1)
 
 
+@pytest.mark.slow
 def test_a_launch_during_a_temporary_change_has_no_unshaped_nodes_after_a_restart(shaped, short):
     """The change alters links, so these differ from the recorded ones on purpose. But it removes none."""
     changing = shaped.start("shape", "--link", "node1:node3", "--delay", "90", "--for", "10m")
@@ -137,6 +138,7 @@ def test_a_run_that_loses_its_links_on_the_way_is_not_done(shaped, tmp_path):
     assert "node2" in summary["links_lost"] and summary["links_lost"] in summary["failure"]
 
 
+@pytest.mark.slow
 def test_links_that_another_command_changes_during_a_run_are_told(shaped, tmp_path):
     script = tmp_path / "wait.py"
     script.write_text(

@@ -93,7 +93,10 @@ def results(run_folder):
     return {str(path.relative_to(run_folder / "files")): path.read_text() for path in files}
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(one, marks=pytest.mark.slow if one == "silence" else ()) for one in ANSWERS],
+)
 def test_what_one_node_sends_costs_no_other_and_stays_there(cluster, script, tmp_path, kind):
     answer, words = ANSWERS[kind]
     began = time.monotonic()

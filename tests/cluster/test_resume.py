@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_checkpoints_of_another(unshaped, tmp_path):
     """Also with a user's own task, whose folder is sent along."""
     (tmp_path / "mine.py").write_text(TASK)

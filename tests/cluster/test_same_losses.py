@@ -20,7 +20,7 @@ def losses_on(cluster, folder):
     return json.loads(found[1])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_strategy_learns_the_same_over_slow_links_as_over_fast_ones(shared, tmp_path):
     shutil.copy(PROGRAM, tmp_path)
     shared.run("up", "--nodes", "3", "--profile", "local")

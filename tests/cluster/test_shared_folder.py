@@ -45,6 +45,7 @@ def script(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_ranks_write_a_checkpoint_together_which_comes_home_and_leaves_the_nodes(unshaped, script):
     summary = unshaped.json("launch", "--shared", "--", script(CHECKPOINT))
     run = last_run(unshaped, "script")

@@ -52,6 +52,7 @@ def stop_rank(cluster, node):
     cluster.exec(node, "pkill", "-STOP", "-f", "job.py")
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_named_and_the_run_goes_on_once_it_is_let_go(unshaped, ring):
     launched = launch(unshaped, "--", ring)
     stop_rank(unshaped, "node2")
@@ -93,6 +94,7 @@ def test_stall_timeout_ends_the_run_and_names_the_stopped_rank(unshaped, ring):
     assert not has_process(unshaped, "node3", "job.py")
 
 
+@pytest.mark.slow
 def test_ranks_that_work_without_a_word_are_no_stall(unshaped, ring):
     launched = launch(unshaped, "--stall-timeout", "6s", "--", ring)
     time.sleep(14)  # twice the timeout, and time for a report
@@ -102,6 +104,7 @@ def test_ranks_that_work_without_a_word_are_no_stall(unshaped, ring):
     assert (code, "nothing has moved" in stderr) == (130, False)
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_the_root_cause_where_the_others_give_up_waiting(unshaped, tmp_path):
     path = write_ring(tmp_path, 5)
     launched = launch(unshaped, "--", path)
@@ -111,6 +114,7 @@ def test_a_stopped_rank_is_the_root_cause_where_the_others_give_up_waiting(unsha
     assert "rank 1 on node2 stalled: it is stopped (T)" in stderr
 
 
+@pytest.mark.slow
 def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(mobile, tmp_path):
     """TCP goes on sending the same bytes, which is no movement."""
     schedule = tmp_path / "cut.yml"
@@ -144,7 +148,7 @@ class Computes(Strategy):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_wait_for_one_that_computes_longer_than_nothing_may_move(unshaped, tmp_path):
     path = tmp_path / "computes.py"
     path.write_text(COMPUTES)

@@ -42,6 +42,7 @@ def records(out):
     return {path.name: path.read_bytes() for path in (out / "cells").glob("*.json")}
 
 
+@pytest.mark.slow
 def test_one_that_is_interrupted_goes_on_to_the_same_table(shared, file, tmp_path):
     out = tmp_path / "out"
     running = shared.start("sweep", file, "--out", out)
@@ -74,7 +75,7 @@ def test_one_that_is_interrupted_goes_on_to_the_same_table(shared, file, tmp_pat
     assert records(out) == after
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_is_ranked_by_a_target_that_is_chosen_afterwards(make_cluster, tmp_path):
     cluster = make_cluster("sweep")
     words = ["--nodes", "2", "--profile", "wan", "--strategy", "fedavg", "--set", "H=2"]

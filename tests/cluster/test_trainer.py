@@ -51,6 +51,7 @@ def test_a_script_with_fit_is_launched_as_any_other(unshaped):
     assert run["bytes"]["payload"] > 60 * 4 * 4 * 4612
 
 
+@pytest.mark.slow
 def test_fits_train_on_the_nodes_one_after_the_other(unshaped, host_with_torch):
     """The second fit resumes from the first's checkpoints, bit-identically; the third starts from its model."""
     said = json.loads(host_with_torch(SCRIPT, unshaped.name))

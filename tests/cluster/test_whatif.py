@@ -76,6 +76,7 @@ def test_the_order_in_which_nothing_goes_over_it_is_predicted_first(trained, sha
     assert not (folder / "whatif.json").exists()
 
 
+@pytest.mark.slow
 def test_on_the_links_of_another_profile_it_takes_as_long_as_predicted(
     trained, shared, files, tmp_path
 ):
@@ -105,6 +106,7 @@ def least_s(summary):
     )
 
 
+@pytest.mark.slow
 def test_what_is_tried_is_beside_what_was_predicted_and_links_are_as_before(trained, slow):
     folder, _ = trained
     before = rates(slow)
@@ -191,6 +193,7 @@ def trying(shared, tmp_path_factory):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_an_interrupted_trial_takes_its_change_back(shared, trying):
     process, before = trying
     process.send_signal(signal.SIGINT)
@@ -200,7 +203,7 @@ def test_an_interrupted_trial_takes_its_change_back(shared, trying):
     assert not notes(shared)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_killed_trial_changed_is_taken_back_by_the_next_command(shared, trying):
     process, before = trying
     os.killpg(process.pid, signal.SIGKILL)

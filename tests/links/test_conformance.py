@@ -4,9 +4,11 @@ import csv
 import subprocess
 import sys
 
+import pytest
 from containers import PROJECT_DIR, TIMEOUT_S, WIRE
 
 
+@pytest.mark.slow
 def test_a_grid_is_measured_and_every_link_kept(make_cluster, tmp_path):
     name = make_cluster("conformance").name
     argv = [sys.executable, "tests/conformance.py", "--name", name, "--wire", WIRE or "auto"]

@@ -52,6 +52,7 @@ def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make
     check_broken(contract, {there: {"delay", "rtt"}, back: {"rtt"}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [0, 5], ids=["none", "five times as many"])
 def test_losses_of_one_in_a_thousand_are_held_against_what_was_asked(
     shared, make_wrong, tmp_path, times
@@ -65,7 +66,7 @@ def test_losses_of_one_in_a_thousand_are_held_against_what_was_asked(
     assert "too rare" not in " ".join(contract["notes"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_link_of_sixteen_nodes_is_called_wrong(make_cluster):
     """Their bursts once kept the machine so busy that right queues seemed too small."""
     cluster = make_cluster("many")
@@ -75,7 +76,7 @@ def test_no_link_of_sixteen_nodes_is_called_wrong(make_cluster):
     assert all(link["measured"]["buffer_ms"] for link in contract["links"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wrong_one(
     make_cluster, tmp_path
 ):
@@ -180,6 +181,7 @@ def test_a_round_trip_under_load_is_measured_beside_the_idle_one(shared, tmp_pat
         assert link["measured"]["rtt_ms"] < link["measured"]["loaded_rtt_ms"] < 40 + 300 * 1.1
 
 
+@pytest.mark.slow
 def test_messages_that_nobody_reads_do_not_stop_the_run(mobile, tmp_path):
     """As in `launch -- quick.py 2>&1 | head -1`: the contract's table is printed after the reader has gone."""
     script = tmp_path / "quick.py"

@@ -137,6 +137,7 @@ def test_tcp_gets_through_all_of_it(shared, shape):
         server.communicate(timeout=TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_the_contract_proves_them(shared, shape):
     shape(
         "loss_pct: 3\nloss_burst: 3\nduplicate_pct: 2\ncorrupt_pct: 1\nreorder_pct: 2\ntcp: bbr\n"
@@ -149,7 +150,7 @@ def test_the_contract_proves_them(shared, shape):
         assert min(measured["twice"], measured["reordered"], measured["gaps"]) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_links_share_a_downlink(shared, tmp_path):
     profile, topology = tmp_path / "even.yml", tmp_path / "narrow.yml"
     profile.write_text(PROFILE)
@@ -197,6 +198,7 @@ if os.environ.get("EVERYBODY"):
 """
 
 
+@pytest.mark.slow
 def test_isolated_nodes_only_reach_their_neighbours(make_cluster, tmp_path):
     cluster = make_cluster("isolated")
     profile, script = tmp_path / "short.yml", tmp_path / "gather.py"

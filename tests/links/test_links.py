@@ -18,7 +18,7 @@ SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
 
 @pytest.mark.parametrize(
     "profile",
-    [pytest.param(name, marks=pytest.mark.slow if name == "poor" else ()) for name in SECONDS],
+    [pytest.param(name, marks=pytest.mark.nightly if name == "poor" else ()) for name in SECONDS],
 )
 def test_ping_and_iperf_find_what_the_profile_says(shared, profile):
     """Uses the slowest link, which any host can carry; the contract covers rates that the host cannot (clipped)."""
@@ -46,6 +46,7 @@ def short_queue(shared, tmp_path):
     return shape
 
 
+@pytest.mark.slow
 def test_a_short_queue_holds_frames_and_bbr_fills_the_link_behind_it(shared, short_queue):
     """Super-packets of up to 64 KB once did not fit: bbr had a sixteenth of cubic's goodput."""
     if "bbr" not in short_queue("bbr")["tcp"]:

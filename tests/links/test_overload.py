@@ -62,6 +62,7 @@ def held_up(mobile):
     mobile.exec("node2", "pkill", "-CONT", "-x", "delayer", check=False)
 
 
+@pytest.mark.slow
 def test_a_run_at_rest_is_not_marked(mobile, pings):
     summary = mobile.json("launch", "--no-verify", "--", pings)
     host = summary["host"]
@@ -73,6 +74,7 @@ def test_a_run_at_rest_is_not_marked(mobile, pings):
     assert 0 <= host["steal_pct"] <= host["steal_pct"] + host["idle_pct"] <= 100
 
 
+@pytest.mark.slow
 def test_a_run_whose_wire_cannot_keep_its_time_is_marked(held_up, pings):
     done = held_up.run("launch", "--no-verify", "--", pings)
     (marked,) = [line for line in done.stdout.splitlines() if MARK in line]
@@ -84,6 +86,7 @@ def test_a_run_whose_wire_cannot_keep_its_time_is_marked(held_up, pings):
     assert ("node1" in marked) == (late_pct["node1"] > LATE_PCT)
 
 
+@pytest.mark.slow
 def test_a_contract_that_the_host_spoils_is_undecided_and_says_so(held_up):
     """Packets that the daemon releases in time show that delays are right; the daemon reports the others as late."""
     contract = held_up.json("verify", "--quick", check=1)
@@ -114,7 +117,7 @@ def test_no_link_is_broken_because_all_processors_compute(crowded):
     assert not late, contract["verdict"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pings_go_before_whatever_else_runs_in_the_nodes(crowded):
     """Not while others are measured: their wires and pings reserve the same processors (node.base.scheduling)."""
     contract = crowded.json("verify", "--quick", check=None)
@@ -124,7 +127,7 @@ def test_pings_go_before_whatever_else_runs_in_the_nodes(crowded):
     assert max(off_ms) < 2, off_ms
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_launch_over_links_that_the_host_spoils_is_refused_unless_it_is_allowed(
     held_up, tmp_path
 ):

@@ -78,6 +78,7 @@ def test_a_second_launch_only_looks_and_has_the_figures_of_the_proof(two, proved
     assert all(link["rtt_ms"] == pytest.approx(20, abs=2) for link in seen.values())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_repeated_from_its_run_yml_needs_no_other_proof(two, folder):
     """run.yml names the wire that `auto` became."""
     words = ("--json", "--", folder / "program" / "hello.py")
@@ -88,6 +89,7 @@ def test_a_run_that_is_repeated_from_its_run_yml_needs_no_other_proof(two, folde
     assert json.loads(again.stdout)["verified_by"] == "look", again.stderr
 
 
+@pytest.mark.slow
 def test_full_measures_all_the_same_and_none_does_neither(proved, launch):
     summary, _ = launch("--verify", "full")
     assert summary["verified_by"] == "measurement" and summary["proved_at"] >= proved["proved_at"]
@@ -98,6 +100,7 @@ def test_full_measures_all_the_same_and_none_does_neither(proved, launch):
         assert not (Path(summary["folder"]) / "contract.json").exists()
 
 
+@pytest.mark.slow
 def test_verify_proves_too_and_its_quick_form_does_not(two, proved, launch, folder):
     two.run("shape", "--profile", folder / "near.yml")
     two.run("verify", "--quick")
@@ -131,11 +134,13 @@ def change_for_a_while(two, folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (shape_anew, "applied again"),
         (restart, "applied again"),
-        (make_anew, "other containers (node2)"),
-        (limit, "other limits of processors and memory (node2)"),
-        (change_for_a_while, "applied again"),
+        pytest.param(shape_anew, "applied again", marks=pytest.mark.slow),
+        pytest.param(make_anew, "other containers (node2)", marks=pytest.mark.slow),
+        pytest.param(
+            limit, "other limits of processors and memory (node2)", marks=pytest.mark.slow
+        ),
+        pytest.param(change_for_a_while, "applied again", marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -156,6 +161,7 @@ def test_links_whose_daemon_was_killed_are_laid_again_and_measured(two, proved, 
     assert "applying them again" in said and summary["verified_by"] == "measurement"
 
 
+@pytest.mark.slow
 def test_chances_that_a_daemon_was_told_behind_our_back_are_found(
     two, proved, launch, folder, wire
 ):
@@ -192,11 +198,22 @@ def enlarge(two):
 @pytest.mark.parametrize(
     ("harm", "part", "broken"),
     [
-        (slow, "rates (tc class) (node1)", "goodput"),
-        (stretch, "not as asked: ", "delay"),
-        (enlarge, "queues (tc qdisc) (node1)", "buffer"),
+        pytest.param(
+            slow,
+            "rates (tc class) (node1)",
+            "goodput",
+            id="rate",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(stretch, "not as asked: ", "delay", id="delay"),
+        pytest.param(
+            enlarge,
+            "queues (tc qdisc) (node1)",
+            "buffer",
+            id="buffer",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["rate", "delay", "buffer"],
 )
 def test_links_made_wrong_behind_our_back_stop_a_launch(
     two, proved, launch, folder, harm, part, broken

@@ -15,6 +15,7 @@ from containers import PROJECT_DIR, TIMEOUT_S, last_run
 README = (PROJECT_DIR / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_demo_trains_over_links_proved_in_less_than_fifteen_seconds(make_cluster):
     cluster = make_cluster("demo")
     first = block("make demo")[0]
@@ -45,6 +46,7 @@ def check_contract(contract, host_limits):
         assert measured["goodput_mbyte_s"] == pytest.approx(expected["goodput_mbyte_s"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_every_other_command_works(make_cluster):
     cluster = make_cluster("readme")
     commands = block("make cluster-up")
@@ -56,7 +58,7 @@ def test_every_other_command_works(make_cluster):
     assert cluster.things() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_python_example_works(make_cluster):
     cluster = make_cluster("snippet")
     program = next(block for block in code_blocks() if "import Cluster" in block)

@@ -81,6 +81,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
     storm, script, profile = tmp_path / "storm.yml", tmp_path / "far.py", tmp_path / "near.yml"
     profile.write_text("rate_mbyte_s: 10\ndelay_ms: 5\n")
@@ -107,6 +108,7 @@ def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
     assert shared.json("status")["links"] == before
 
 
+@pytest.mark.slow
 def test_a_step_is_a_moment_too(shared, tmp_path):
     storm = tmp_path / "storm.yml"
     storm.write_text("- {at: step 4, link: node1:node3, delay_ms: 99}\n")

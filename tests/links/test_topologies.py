@@ -1,5 +1,6 @@
 """Pairs without a link: packets are routed through other nodes, with the delay of every link on their path."""
 
+import pytest
 from test_links import check_round_trip, find
 
 LINE = """\
@@ -28,6 +29,7 @@ def test_a_star_carries_everything_through_its_middle(shared):
     check_round_trip(shared, "node1", "node2", direct_ms, max(0.5, 0.01 * direct_ms))
 
 
+@pytest.mark.slow
 def test_the_contract_covers_pairs_without_a_link(shared, tmp_path):
     line = tmp_path / "line.yml"
     line.write_text(LINE)

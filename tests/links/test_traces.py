@@ -71,6 +71,7 @@ def kernel(cluster, node):
     ]
 
 
+@pytest.mark.slow
 def test_a_stepwise_rate_is_what_a_program_gets(near, tmp_path):
     write_trace(tmp_path, "time_s,rate_mbyte_s", "0,2", "2,0.5", "4,0", "5,2")
     script, schedule = tmp_path / "flood.py", tmp_path / "steps.yml"
@@ -126,6 +127,7 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
     assert "file: trace.csv" in words and "sha256: " in words and "node1->node2" in words
 
 
+@pytest.mark.slow
 def test_twenty_changes_a_second_are_kept(near, tmp_path):
     """A busy machine's late changes are reported; nearly all are made, so the mean round trip is the trace's."""
     rows = (f"{n * 0.05:g},{1 + n % 2},{10 + n % 7}" for n in range(100))
@@ -143,6 +145,7 @@ def test_twenty_changes_a_second_are_kept(near, tmp_path):
     assert said["late"] <= 20
 
 
+@pytest.mark.slow
 def test_a_trace_by_hand_until_it_is_interrupted(near, tmp_path):
     before, kernels = links_of(near), [kernel(near, node) for node in ("node1", "node2")]
     trace = write_trace(tmp_path, "time_s,rate_mbyte_s,delay_ms", "0,1,70", "0.3,0.9,71")
@@ -167,6 +170,7 @@ def test_a_trace_by_hand_until_it_is_interrupted(near, tmp_path):
     assert ping_ms(near) == pytest.approx(10, abs=2)
 
 
+@pytest.mark.slow
 def test_the_host_is_killed_and_the_links_go_back(near, tmp_path):
     before, kernels = links_of(near), [kernel(near, node) for node in ("node1", "node2")]
     trace = write_trace(tmp_path, "time_s,rate_mbyte_s,delay_ms", "0,1,70", "0.3,0.9,71")
@@ -181,6 +185,7 @@ def test_the_host_is_killed_and_the_links_go_back(near, tmp_path):
     assert (status["links"], status["notes"]) == (before, [])
 
 
+@pytest.mark.slow
 def test_deliveries_as_mahimahi_has_them(near, tmp_path):
     """Ten packets of 1500 bytes per 100 ms for half a second of two; then an outage until the last packet."""
     trace = tmp_path / "cell.down"

@@ -5,8 +5,8 @@ uses gradwire as a user would, and records its findings; here each of its checks
 
 The guest has one slow processor, which limits it (measured): 1.7 GB/s between two containers without shaping; about
 70 MB/s over a shaped netem link; 7 MB/s over an nfqueue link, one link at a time. Importing torch takes 8 s, 40 s on
-three ranks at once. With existing images the test takes three to four minutes, half a minute of that on the host;
-two more with the checks that are marked slow.
+three ranks at once. With existing images the test takes three to four minutes with the slow checks, half a minute of
+that on the host; two more with the nightly ones.
 """
 
 import json
@@ -25,7 +25,7 @@ import pytest
 import uml
 from busy_host import Watch, say_repeated, wait_until_quiet
 from guest import run_guest
-from guest_checks import CHECKS, SLOW
+from guest_checks import CHECKS, NIGHTLY, SLOW
 
 from cluster.shaping.host_load import STEAL_PCT
 
@@ -97,9 +97,12 @@ def _boot(config: pytest.Config, scratch: Path, folder: Path, checks: Sequence[s
     return outcome
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CHECKS]
-)
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    slow = [pytest.mark.slow] if name in SLOW else []
+    return slow + ([pytest.mark.nightly] if name in NIGHTLY else [])
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in CHECKS])
 def test_on_netem(outcome: Outcome, name: str) -> None:
     result = outcome.results.get(name)
     assert result is not None, f"the guest did not come to this check: {_tail(outcome.folder)}"

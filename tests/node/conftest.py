@@ -58,6 +58,7 @@ gc.freeze()  # children then need not scan (and so copy) all of torch to free th
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "computes: with torch, in the process of the test")
+    config.addinivalue_line("markers", "slow: see pyproject.toml, which is not in the image")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -113,6 +113,7 @@ def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights,
     model.load_state_dict(torch.load(tmp_path / "model.pt"))
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_path):
     run = Run(tmp_path, flags(tmp_path, 200))  # many times as long as a start takes
     run.wait_for(2, "start")
@@ -129,6 +130,7 @@ def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_p
     assert experience["actors"]["1"]["lives"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["f32", "delta"])
 def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, monkeypatch, weights):
     """It does so once it knows of the first actor; until then it gets them from the learner."""
@@ -194,6 +196,7 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path):
     assert "was made with task_options" in err
 
 
+@pytest.mark.slow
 def test_a_test_may_take_longer_than_ranks_may_be_silent(tmp_path, monkeypatch):
     """The learner answers nobody while it tests, so no actor has weights to act by."""
     evaluate = Mapf.evaluate

@@ -67,6 +67,7 @@ def python(program, *words):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_no_strategy_s_rank_imports_it(data_dir, tmp_path):
     flags = ("--data-dir", data_dir, "--run-dir", tmp_path, "--steps", 3, "--checkpoint-every", 2)
     said = python(TRAINS, *map(str, flags))

@@ -185,6 +185,7 @@ def test_no_piece_waits_until_it_is_too_old_to_be_learnt():
     assert figures.staleness_updates["max"] == 5
 
 
+@pytest.mark.slow
 def test_it_is_learnt_by_processes_that_talk(tmp_path):
     """The learning rate decays to 0, as in the paper, so that a good policy stays good.
 

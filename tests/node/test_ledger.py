@@ -231,6 +231,7 @@ def test_collectives_that_vary_in_size_are_one_sum():
     assert [line.bytes for line in lines[:2]] == [1000, 1004]
 
 
+@pytest.mark.slow
 def test_what_sparta_sends_in_its_steps_is_one_sum(run):
     ranks = run(2, "--strategy", "sparta", "--steps", "6", "--batch-size", "8")
     sums = [one for one in ranks.end["collectives"] if one["purpose"] == "train"]

@@ -79,6 +79,7 @@ def test_every_flag_has_a_test():
     assert flags == CHANGES.keys() | TESTED_ELSEWHERE
 
 
+@pytest.mark.slow
 def test_every_option_changes_the_result(run, run_once):
     base = {"": run_once(2, *SMALL).parameters[0]}
     for flag, values in CHANGES.items():
@@ -127,6 +128,7 @@ class Normalised(cnn.Cnn):
         return super().forward(self.norm(x))
 
 
+@pytest.mark.slow
 def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(run, monkeypatch):
     """EXO Gym never synchronises them, and freezes those of rank 0 at its first evaluation."""
     monkeypatch.setattr(cnn, "Cnn", Normalised)

@@ -417,6 +417,7 @@ def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):
     assert [line["step"] for line in rest.of("step")] == [4]
 
 
+@pytest.mark.slow
 def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
     """Its ranks reach the second fit without having run the first, so they do not know its folder."""
     script("""
@@ -436,6 +437,7 @@ def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
     assert rest.flat == whole.flat
 
 
+@pytest.mark.slow
 def test_a_script_goes_on_from_a_fit_that_failed(script, tmp_path):
     script("""
         from pathlib import Path

@@ -418,6 +418,7 @@ def test_who_was_cut_off_at_the_end_is_told_all_the_same(address, monkeypatch):
     learner.close()
 
 
+@pytest.mark.slow
 def test_an_actor_on_a_slow_link_says_goodbye_before_what_it_has_not_sent(address, monkeypatch):
     monkeypatch.setattr(actor_socket, "SAY_GOODBYE_S", PATIENCE_S)
     learner = learner_of_one(address)

@@ -25,9 +25,9 @@ DEFAULT = ' = option(50, "local steps between two averages", at_least=1)'
 def mine(tmp_path):
     """A function that writes a strategy's file and returns the value for --strategy."""
 
-    def write(text=MINE, name="NowAndThen"):
-        (tmp_path / "mine.py").write_text(text)
-        return f"{tmp_path}/mine.py:{name}"
+    def write(text=MINE, name="NowAndThen", where=tmp_path):
+        (where / "mine.py").write_text(text)
+        return f"{where}/mine.py:{name}"
 
     return write
 
@@ -79,9 +79,11 @@ def test_its_folder_goes_to_the_nodes(mine, tmp_path, words):
 
 
 def test_a_larger_folder_may_go_with_it(mine, tmp_path):
-    program = training(["--strategy", mine()], tmp_path.parent)
-    assert program.folder == tmp_path.parent
-    assert program.argv[-1] == f"{tmp_path.name}/mine.py:NowAndThen"
+    where = tmp_path / "strategies"
+    where.mkdir()
+    program = training(["--strategy", mine(where=where)], tmp_path)
+    assert program.folder == tmp_path
+    assert program.argv[-1] == "strategies/mine.py:NowAndThen"
     with pytest.raises(UsageError, match="is not in"):
         training(["--strategy", mine()], tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="--folder without"):
