@@ -13,11 +13,12 @@ import subprocess
 import sys
 import termios
 import time
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 from containers import PROJECT_DIR, bring_up, eventually, last_run, paused
 
+from cluster.live.follow import read_pointer
 from cluster.live.state import parse_state
 
 STEPS = ["--strategy", "ddp", "--steps", "100000", "--eval-every", "0"]
@@ -126,12 +127,13 @@ def job(unshaped, tmp_path):
 
 
 def document(cluster):
-    """Return the state document of the current run; None if there is none."""
-    try:
-        pointer = json.loads((cluster.state_dir / "run.json").read_text())
-        return json.loads((Path(pointer["folder"]) / "live.json").read_text())
-    except (OSError, ValueError):
+    """Return the state document of the run that is going on; None if there is none, or its launch was killed."""
+    pointer = read_pointer(cluster.state_dir)
+    if pointer is None or not pointer.is_alive:
         return None
+    with suppress(OSError, ValueError):
+        return json.loads((pointer.folder / "live.json").read_text())
+    return None
 
 
 def eventually_shown(terminal, pattern, timeout_s=90):
