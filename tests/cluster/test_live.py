@@ -265,6 +265,7 @@ def states(cluster):
     return [rank["state"] for rank in (document(cluster) or {"ranks": []})["ranks"]]
 
 
+@pytest.mark.slow
 def test_without_it_no_node_is_asked(unshaped, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SLEEP)
@@ -280,6 +281,7 @@ def test_without_it_no_node_is_asked(unshaped, tmp_path):
         launched.communicate(timeout=90)
 
 
+@pytest.mark.slow
 def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, job):
     words, end = job
     launched = unshaped.start("launch", *words)

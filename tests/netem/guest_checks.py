@@ -370,6 +370,7 @@ CHECKS: Mapping[str, Callable[[Findings], None]] = {
 }
 # Checks that vary the others, marked as pyproject.toml says.
 SLOW = {
+    "contract holds on far links",
     "ping and iperf3 agree on far links",
     "a trace is played",
     "contract holds with jitter and loss",

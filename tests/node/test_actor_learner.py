@@ -171,6 +171,7 @@ def test_experience_that_is_too_old_is_rejected_and_the_bias_is_told(tmp_path):
     assert experience["staleness_updates"]["max"] <= 1  # rejected experience is not learnt
 
 
+@pytest.mark.slow
 def test_actors_that_are_too_far_behind_wait_where_that_is_asked_for(tmp_path):
     options = {"max_staleness": 3, "publish_every": 1, "pull_every": 100_000, "when_stale": "pace"}
     run = Run(tmp_path, flags(tmp_path, 40, **options))
@@ -411,6 +412,7 @@ def test_experience_without_a_row_of_versions_is_refused(shape):
         require_times(Experience(arrays, {}), 3)
 
 
+@pytest.mark.slow
 def test_messages_that_are_none_cost_the_learner_nothing(tmp_path):
     """As far as the learner can tell, they come from ranks of the run."""
     run = Run(tmp_path, flags(tmp_path, 60))

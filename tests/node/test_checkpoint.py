@@ -98,6 +98,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
     assert stopped.end["seconds"]["checkpoint"] > 0 == whole.end["seconds"]["checkpoint"]
 
 
+@pytest.mark.slow
 def test_what_is_still_to_be_tested_is_in_a_checkpoint(run):
     flags = (
         "--strategy",

@@ -76,6 +76,7 @@ def test_no_strategy_s_rank_imports_it(data_dir, tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
 def test_who_compiles_gets_the_real_one(asks):
     *_, said = python(COMPILES.format(asks=asks))

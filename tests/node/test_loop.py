@@ -179,6 +179,7 @@ def test_what_all_ranks_have_is_tested_as_it_is(run, strategy):
     assert after.end["sent_bytes"]["eval"] == 2 * 16
 
 
+@pytest.mark.slow
 def test_no_test_begins_before_all_ranks_have_done_their_last_step(run, monkeypatch):
     """With only local steps, nothing else would make rank 1 or rank 0 wait while the other computes."""
     evaluate = fashion_mnist.FashionMnist.evaluate

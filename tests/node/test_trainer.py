@@ -220,6 +220,7 @@ def test_a_split_that_ranks_draw_otherwise_is_refused(script):
     )
 
 
+@pytest.mark.slow
 def test_a_mistake_and_a_failure_of_one_rank_end_all(script):
     done = script("""
         from node.exogym import OptionError, Trainer
@@ -467,6 +468,7 @@ def test_a_script_goes_on_from_a_fit_that_failed(script, tmp_path):
     assert [line["step"] for line in rest.of("step")] == [4, 5, 6]
 
 
+@pytest.mark.slow
 def test_ranks_start_with_the_words_and_in_the_folder_that_the_script_was_started_with(
     script, tmp_path
 ):
