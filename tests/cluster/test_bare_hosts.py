@@ -9,11 +9,11 @@ import pytest
 from containers import PREFIX, PROJECT_DIR, eventually, losses
 from docker_hosts import BareMachine, two_machines, write_hosts_file
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
 NETWORK = f"{PREFIX}bare"
-
-pytestmark = pytest.mark.slow
 OURS = {"conmon", "runc", "tini"}
 # The classical way out of a chroot; of a root file system that is really a node's own it leads nowhere.
 BREAKOUT = (

@@ -11,12 +11,12 @@ import yaml
 from containers import PREFIX, eventually, last_run, losses
 from docker_hosts import DockerHost, docker, far_apart, two_machines, write_hosts_file
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
 NODES = ("node1", "node2", "node3", "node4")
 NETWORK = f"{PREFIX}hosts"
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -98,8 +98,8 @@ def _boot(config: pytest.Config, scratch: Path, folder: Path, checks: Sequence[s
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    slow = [pytest.mark.slow] if name in SLOW else []
-    return slow + ([pytest.mark.nightly] if name in NIGHTLY else [])
+    marks = ((pytest.mark.slow, SLOW), (pytest.mark.nightly, NIGHTLY))
+    return [mark for mark, names in marks if name in names]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in CHECKS])
