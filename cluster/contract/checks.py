@@ -76,7 +76,8 @@ def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
 
 def ways_back(link: Link, asked: Expected) -> list[Link]:
     """Return the link in the other direction, if there is one."""
-    return [other for other in asked.links if other.ends == link.ends[::-1]]
+    back = asked.by_ends.get(link.ends[::-1])
+    return [] if back is None else [back]
 
 
 def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.base.json_file import finite
+from cluster.base.wording import first_names
 from cluster.contract.checks import delay_tolerance_ms, rtt_tolerance_ms
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import look_pings
@@ -19,6 +20,8 @@ from cluster.links.expected import Expected
 from cluster.shaping.link_state import LinkState, expected_of
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link
+
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,11 @@ class Look:
     failed: Mapping[Link, tuple[str, ...]]
 
     def words(self) -> str:
-        """Return the links that are not as asked, with the failed checks; '' if there are none."""
-        return "; ".join(
+        """Return the first links that are not as asked, with the failed checks; '' if there are none."""
+        names = [
             f"{link.src} -> {link.dst} ({', '.join(what)})" for link, what in self.failed.items()
-        )
+        ]
+        return first_names(names, MOST_NAMED, "links")
 
     def document(self) -> dict[str, object]:
         """Return the value of `look` in contract.json."""

@@ -201,7 +201,7 @@ class _Survey:
             # What a busy pass found is left out; what the passes before it found still counts.
             earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
             share *= SMALLER * carried_share(doubtful)
-            lossy = [v.link for v in doubtful if "loss" in v.failed]
+            lossy = frozenset(v.link for v in doubtful if "loss" in v.failed)
             some = _Look([v.link for v in doubtful], known, earlier, lossy, share)
             news = {v.link: v for v in measure(some)}
             verdicts = [news.get(v.link, v) for v in verdicts]

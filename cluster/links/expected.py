@@ -97,6 +97,11 @@ class Expected:
         return frozenset(link.ends) in self._cut
 
     @cached_property
+    def by_ends(self) -> dict[Pair, Link]:
+        """Each link by the nodes at its ends."""
+        return {link.ends: link for link in self.links}
+
+    @cached_property
     def _round_trips_ms(self) -> dict[Pair, float]:
         return round_trips_ms(self.links)
 

@@ -32,7 +32,7 @@ COMMANDS = {
     "power": ("tests/power.py", "--profile mobile --contracts 3", OWN),
     "planted": ("tests/planted_errors.py", "--profile mobile --seeds 2", OWN),
     "bench": ("tests/bench.py", "wire --repeat 1", f"> {FOUND}/table.md"),
-    "links": ("-m pytest -m 'not slow' -v", "tests/links", f"> {FOUND}/table.md"),
+    "links": ("-m pytest -m 'not nightly' -v", "tests/links", f"> {FOUND}/table.md"),
 }
 TIMEOUT_S = 5400.0
 

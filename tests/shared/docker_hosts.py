@@ -34,7 +34,7 @@ class DockerHost:
         network: the network of this machine's Docker on which it reaches other hosts; None: Docker's default.
     """
 
-    command = ()
+    command: tuple[str, ...] = ()
     """What it runs instead of an sshd and an engine."""
 
     def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
