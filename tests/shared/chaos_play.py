@@ -182,6 +182,10 @@ class Stage:
                 heal = self._strike(fault, command)
                 has_struck = heal is not None
             code = command.end(BOUND_S[fault.verb])
+        except BaseException:
+            # The fault could not be injected: the next one must not meet this command.
+            command.end(0)
+            raise
         finally:
             (heal or nothing)()
         played.why = _said(command.lines)
