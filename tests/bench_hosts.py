@@ -41,7 +41,7 @@ from cluster.reporting.render import VEGA_LITE, converter, small_png
 
 sys.path.insert(0, str(PROJECT_DIR / "tests" / "shared"))
 from containers import PREFIX  # noqa: E402
-from docker_hosts import DockerHost, docker, write_hosts_file  # noqa: E402
+from docker_hosts import DockerHost, docker, start_machines, write_hosts_file  # noqa: E402
 
 NAME = "t-hosts"
 NETWORK = f"{PREFIX}bench-hosts"
@@ -82,21 +82,32 @@ def main() -> None:
 
 
 @contextmanager
-def machines(number: int, *, pinned: bool = False) -> Iterator[list[DockerHost]]:
-    """Yield that many hosts, which reach each other and have the nodes' image, in folders of their own."""
+def hosts_with_image(
+    number: int, kind: type[DockerHost] = DockerHost
+) -> Iterator[list[DockerHost]]:
+    """Yield that many hosts, which reach each other and have the nodes' image; takes the cluster down."""
+    names = [f"host{n}" for n in range(number)]
     with ExitStack() as stack:
-        docker("network", "create", NETWORK)
-        stack.callback(docker, "network", "rm", NETWORK)
-        hosts = []
-        for n in range(number):
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            host = (PinnedHost if pinned else DockerHost)(f"host{n}", folder, network=NETWORK)
-            stack.callback(host.remove)
-            hosts.append(host.start())
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        hosts = stack.enter_context(
+            start_machines(kind, NETWORK, partial(make_folder, root), names)
+        )
         stack.callback(verb, NAME, "down")
-        verb(NAME, "up", "--hosts", str(hosts_file(hosts)), "--nodes", str(number))
+        bring_up(hosts, number)
         verb(NAME, "down")
         yield hosts
+
+
+def make_folder(root: Path, name: str) -> Path:
+    """Return a new folder below another one."""
+    (root / name).mkdir()
+    return root / name
+
+
+def bring_up(hosts: Sequence[DockerHost], nodes: int, *links: str) -> float:
+    """Return the seconds of one `up`."""
+    words = ("--hosts", str(hosts_file(hosts)), "--nodes", str(nodes), *links)
+    return seconds(partial(verb, NAME, "up", *words))
 
 
 def hosts_file(hosts: Sequence[DockerHost]) -> Path:
@@ -108,7 +119,7 @@ def hosts_file(hosts: Sequence[DockerHost]) -> Path:
 def compare_ups(args: argparse.Namespace) -> None:
     """Print the seconds of `up` on two hosts and on one, and the median of their ratios."""
     pairs = []
-    with machines(2, pinned=args.pinned) as hosts:
+    with hosts_with_image(2, PinnedHost if args.pinned else DockerHost) as hosts:
         if args.pinned:
             for core, host in enumerate(hosts):
                 docker("update", "--cpuset-cpus", core, host.container)
@@ -123,8 +134,7 @@ def compare_ups(args: argparse.Namespace) -> None:
 def up_s(hosts: Sequence[DockerHost], nodes: int) -> float:
     """Return the seconds of one `up`; takes the cluster down again."""
     time.sleep(REST_S)
-    words = ("--hosts", str(hosts_file(hosts)), "--nodes", str(nodes), "--profile", "wan")
-    taken_s = seconds(partial(verb, NAME, "up", *words))
+    taken_s = bring_up(hosts, nodes, "--profile", "wan")
     verb(NAME, "down")
     return taken_s
 
@@ -132,9 +142,9 @@ def up_s(hosts: Sequence[DockerHost], nodes: int) -> float:
 def compare_goodputs(args: argparse.Namespace) -> None:
     """Print the goodput between nodes and between their hosts, for each limit of the hosts' network."""
     rows = []
-    with machines(2) as hosts:
-        verb(NAME, "up", "--hosts", str(hosts_file(hosts)), "--nodes", "2")
-        for limit_mbyte_s in args.mbyte_s:
+    with hosts_with_image(2) as hosts:
+        bring_up(hosts, 2)
+        for limit_mbyte_s in sorted(args.mbyte_s):  # none first: a limit stays until the next one
             for host in hosts:
                 limit(host, limit_mbyte_s)
             for _ in range(args.repeat):
@@ -179,7 +189,7 @@ def goodput_mbyte_s(said: str) -> float:
 def measure_sizes(args: argparse.Namespace) -> None:
     """Print and keep a row for each number of nodes."""
     rows = []
-    with machines(args.hosts) as hosts:
+    with hosts_with_image(args.hosts) as hosts:
         for nodes in args.nodes:
             rows.append(row_of(hosts, nodes))
             print(dict(zip(SIZES, rows[-1], strict=True)), flush=True)
@@ -223,8 +233,7 @@ def row_of(hosts: Sequence[DockerHost], nodes: int) -> list[float]:
     """Return the figures of one size, in the order of SIZES."""
     time.sleep(REST_S)
     before_mb = available_mb()
-    words = ("--hosts", str(hosts_file(hosts)), "--nodes", str(nodes), "--profile", "wan")
-    up_s = seconds(partial(verb, NAME, "up", *words))
+    taken_s = bring_up(hosts, nodes, "--profile", "wan")
     time.sleep(REST_S)
     memory_mb = before_mb - available_mb()
     shapes_s = [seconds(partial(verb, NAME, "shape", "--profile", name)) for name in PROFILES]
@@ -237,7 +246,7 @@ def row_of(hosts: Sequence[DockerHost], nodes: int) -> list[float]:
             flush=True,
         )
     down_s = seconds(partial(verb, NAME, "down"))
-    figures = (up_s, statistics.median(shapes_s), look.seconds, down_s, memory_mb)
+    figures = (taken_s, statistics.median(shapes_s), look.seconds, down_s, memory_mb)
     return [nodes, len(state.links), *(round(value, 1) for value in figures)]
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from containers import PREFIX, PROJECT_DIR, eventually, losses
-from docker_hosts import BareMachine, two_machines, write_hosts_file
+from docker_hosts import BareMachine, start_machines, write_hosts_file
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ REFUSED = ["unshare -1 EPERM", "clone -1 EPERM", "no vsock", "child 0"]
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
     """Machines west and east, which can reach each other; images that are sent to them stay for all tests."""
-    with two_machines(BareMachine, NETWORK, tmp_path_factory.mktemp) as two:
+    with start_machines(BareMachine, NETWORK, tmp_path_factory.mktemp) as two:
         yield two
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 from containers import PREFIX, eventually, last_run, losses
-from docker_hosts import DockerHost, docker, far_apart, two_machines, write_hosts_file
+from docker_hosts import DockerHost, docker, far_apart, start_machines, write_hosts_file
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ NETWORK = f"{PREFIX}hosts"
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     """Hosts west and east, which can reach each other; images that are sent to them stay for all tests."""
-    with two_machines(DockerHost, NETWORK, tmp_path_factory.mktemp) as two:
+    with start_machines(DockerHost, NETWORK, tmp_path_factory.mktemp) as two:
         yield two
 
 

@@ -173,14 +173,14 @@ class BareMachine(DockerHost):
 
 
 @contextmanager
-def two_machines(kind, network, make_folder):
-    """Yield machines west and east, which can reach each other; images that are sent to them stay meanwhile."""
+def start_machines(kind, network, make_folder, names=("west", "east")):
+    """Yield machines that can reach each other; images that are sent to them stay meanwhile."""
     docker("network", "create", network)
-    two = [kind(name, make_folder(name), network=network) for name in ("west", "east")]
+    all_of_them = [kind(name, make_folder(name), network=network) for name in names]
     try:
-        yield [machine.start() for machine in two]
+        yield [machine.start() for machine in all_of_them]
     finally:
-        for machine in two:
+        for machine in all_of_them:
             machine.remove()
         docker("network", "rm", network)
 
