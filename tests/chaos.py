@@ -11,7 +11,8 @@
 The obligations: the command ended within its time limit and named its cause, finished results are intact, the next `up`
 and `launch` work, `down` leaves nothing (tests/shared/chaos_play.py). Each fault is a line of JSON in --out; faults of
 the same plan that are there already are not played again. Uses two nodes of a cluster of its own; the exit code is 1 if
-an obligation was violated. GRADWIRE_CHAOS_DOCKERD=1 also restarts dockerd: only for a machine that no one else uses.
+an obligation was violated. dockerd is restarted only where no one else uses it: GRADWIRE_CHAOS_DOCKERD="service docker
+restart", or `python tests/netem/measure.py chaos`, which plays that kind in user-mode Linux.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def play(faults: Sequence[Fault], args: argparse.Namespace) -> None:
     until = time.monotonic() + args.seconds
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(args.name, Path(folder))
+        stage = Stage(args.name, Path(folder), args.stretch)
         try:
             for fault in faults:
                 if time.monotonic() > until:
@@ -99,6 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=OUT, help="default: runs/chaos.jsonl")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N")
     parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), metavar="S")
+    parser.add_argument("--stretch", type=float, default=1.0, help="of phases, on a slower machine")
     parser.add_argument("--only", type=int, nargs="+", default=[], metavar="NUMBER")
     return parser.parse_args(argv)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from cluster.base.errors import EXIT_DONE, EXIT_FAILED
 from cluster.base.paths import PROJECT_DIR
-from cluster.contract.checks import RTT_TOLERANCE_MS as JITTER_TOLERANCE_MS
+from cluster.contract.checks import TIME_TOLERANCE_MS as JITTER_TOLERANCE_MS
 from cluster.links.profiles import profile_names
 
 TOPOLOGIES = ["full", "ring", "star"]

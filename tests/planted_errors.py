@@ -8,8 +8,9 @@ First the right links are measured. Then the link from node1 to node2 gets one e
 as much as that contract says it finds in 99 of 100 cases (`detectable` in contract.json), or a part that is removed.
 `broken` and `undecided` count the contracts that say so of this link, or that are refused because a part is missing;
 `held` those that find nothing; `others` those that call a link wrong that the error does not touch; `not planted` the
-errors that the nodes refused. Sizes that no link can have (losses above 100 %) are left out. Uses a cluster of its own,
-t-planted-errors, and takes it down.
+errors that the nodes refused. Where an uplink is narrower than the link, the rate that is off is the uplink's. Sizes
+that no link can have (losses above 100 %) are left out. Uses a cluster of its own, t-planted-errors, and takes it
+down.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,14 +28,13 @@ from cluster.api import Cluster
 from cluster.base.errors import ClusterError
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import project_name
-from cluster.contract.checks import buffer_tolerance_ms
 from cluster.contract.power import Detectable, detectable_errors
 from cluster.contract.verdicts import Contract, Verdict
 from cluster.links.link_spec import LinkSpec, make_link_spec
 from protocol.link import Link
 
 sys.path.insert(0, str(PROJECT_DIR / "tests" / "shared"))
-from wrong_links import lift_uplink, multiply, remove_queue  # noqa: E402
+from wrong_links import lift_uplink, multiply, multiply_uplink, remove_queue  # noqa: E402
 
 NAME = "t-planted-errors"
 SRC, DST = "node1", "node2"
@@ -128,33 +129,41 @@ def with_error(cluster: Cluster, spec: LinkSpec, effort: str, error: Error) -> l
 def of_values(verdict: Verdict) -> Iterator[Error]:
     """Yield the errors of the link's values."""
     link = verdict.link
-    size = detectable_errors(link, verdict.measured, clipped=verdict.clipped)
+    is_uplink = verdict.expected_rate_mbyte_s < link.rate_mbyte_s
+    limited = link._replace(rate_mbyte_s=verdict.expected_rate_mbyte_s)
+    size = detectable_errors(limited, verdict.measured, clipped=verdict.clipped)
     for name, factors in factors_of(link, size).items():
         for factor in factors:
             if name == "loss_pct" and factor * link.loss_pct > 100:
                 continue
             words = f"{name} {'+' if factor > 1 else '-'}"
 
-            def harm(name: str = name, factor: float = factor) -> None:
-                multiply(execute, SRC, DST, **{name: factor})
-
+            harm = partial(multiply, execute, SRC, DST, **{name: factor})
+            if name == "rate_mbyte_s" and is_uplink:
+                harm = partial(multiply_uplink, execute, SRC, factor)
             yield Error(words, f"x {factor:.4g}", harm)
 
 
 def factors_of(link: Link, size: Detectable) -> Mapping[str, list[float]]:
     """Return by which factors each field of the link is to be wrong, too large and too small."""
-    off = {"buffer_ms": 1.01 * buffer_tolerance_ms(link) / link.buffer_ms}
-    if size.delay_ms is not None and link.delay_ms:
-        off["delay_ms"] = size.delay_ms / link.delay_ms
-    if size.jitter_ms is not None and link.jitter_ms:
-        off["jitter_ms"] = size.jitter_ms / link.jitter_ms
+    errors_ms = {
+        "buffer_ms": size.buffer_ms,
+        "delay_ms": size.delay_ms,
+        "jitter_ms": size.jitter_ms,
+    }
+    off = {
+        name: error_ms / getattr(link, name)
+        for name, error_ms in errors_ms.items()
+        if error_ms is not None and getattr(link, name)
+    }
     if size.rate_pct is not None:
         off["rate_mbyte_s"] = size.rate_pct / 100
-    factors = {
+    factors: dict[str, list[float | None]] = {
         name: [1 + share, *([1 - share] if share < 1 else [])] for name, share in off.items()
     }
-    losses = [size.loss_factor, size.loss_shortfall_factor]
-    return factors | {"loss_pct": [factor for factor in losses if factor is not None]}
+    factors["loss_pct"] = [size.loss_factor, size.loss_shortfall_factor]
+    factors["loss_burst"] = [size.loss_burst_factor]
+    return {name: [one for one in found if one is not None] for name, found in factors.items()}
 
 
 def of_parts(wire: str) -> Iterator[Error]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
-from cluster.contract.checks import hides_queue, round_trip_jitter_ms
+from cluster.contract.checks import hides_queue, round_trip_jitter_ms, seems_fast
 from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
 from cluster.contract.measured import Measured, Queue, Rate
 from cluster.contract.notes import notes_on
@@ -230,8 +230,7 @@ class _Survey:
         for number, some in enumerate(rounds, start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
             _add(measured, fill_links(self.session, some, self.asked))
-        # Datagrams distinguish what a link carries from TCP's response to a busy host.
-        flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
+        flooded = self.flooded(look, streams, measured)
         floods = [link for link in unknown if link in flooded]
         pace = USUAL if look.is_repeated else self.schedule.pace
         limited = [self.asked.as_limited(link) for link in floods]
@@ -248,6 +247,15 @@ class _Survey:
                 measured[link.ends] = replace(measured[link.ends], drop_count=drop_count)
         self.pool(measured, look)
         return self.judged(look.links, self.asked, measured)
+
+    def flooded(self, look: _Look, streams: Sequence[Link], measured: Pinged) -> frozenset[Link]:
+        """Return the links whose rate datagrams measure: they distinguish it from TCP's response to a busy host."""
+        doubtful = (
+            link
+            for link in streams
+            if look.is_repeated or seems_fast(link, self.asked, measured[link.ends])
+        )
+        return self.schedule.flooded.union(doubtful)
 
     def pool(self, measured: Pinged, look: _Look) -> None:
         """Add to `measured` what earlier passes found, where chance decides.

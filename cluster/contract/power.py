@@ -7,11 +7,13 @@ hundred links with such an error one passes. `tests/power.py` compares them with
 import math
 from typing import NamedTuple
 
+from cluster.contract.bursts import buffer_error
 from cluster.contract.checks import (
     CERTAIN,
     MEAN_ERROR,
     SPEED_TOLERANCE_PCT,
     SPREAD_ERROR,
+    buffer_tolerance_ms,
     delay_tolerance_ms,
     jitter_tolerance_ms,
 )
@@ -23,7 +25,7 @@ from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 ONE_IN_A_HUNDRED = 2.33  # standard errors
-# The systematic error that a busy host adds to a delay, and to a speed.
+# The systematic error that a busy host adds to a delay, and to a speed or queue.
 HOST_MS, HOST_PCT = 0.15, 1.0
 
 
@@ -33,6 +35,7 @@ class Detectable(NamedTuple):
     Attributes:
         delay_ms: of the one-way delay in this direction.
         jitter_ms: of the delay's standard deviation.
+        buffer_ms: of the time in which a full queue drains.
         rate_pct: of the rate; None also if the machine was the limit: then any higher rate passes.
         loss_factor: as a multiple of the losses asked for; None also if all or none are asked for: if none, a single
             loss is found.
@@ -44,6 +47,7 @@ class Detectable(NamedTuple):
 
     delay_ms: float | None
     jitter_ms: float | None
+    buffer_ms: float | None
     rate_pct: float | None
     loss_factor: float | None
     loss_shortfall_factor: float | None
@@ -66,6 +70,7 @@ def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) 
     return Detectable(
         delay_ms=_delay_ms(link, measured) if told and measured.delay_ms is not None else None,
         jitter_ms=_jitter_ms(link, measured) if told else None,
+        buffer_ms=None if measured.buffer_ms is None else _buffer_ms(link),
         rate_pct=None if clipped else _rate_pct(link, measured),
         loss_factor=_loss_factor(link, measured),
         loss_shortfall_factor=_loss_shortfall_factor(link, measured),
@@ -81,6 +86,11 @@ def _delay_ms(link: Link, measured: Measured) -> float:
 def _jitter_ms(link: Link, measured: Measured) -> float:
     error_ms = SPREAD_ERROR * link.jitter_ms / math.sqrt(measured.samples)
     return jitter_tolerance_ms(link, measured) + ONE_IN_A_HUNDRED * error_ms + HOST_MS
+
+
+def _buffer_ms(link: Link) -> float:
+    chance_ms = ONE_IN_A_HUNDRED * buffer_error(link) * link.buffer_ms
+    return buffer_tolerance_ms(link) + chance_ms + link.buffer_ms * HOST_PCT / 100
 
 
 def _rate_pct(link: Link, measured: Measured) -> float | None:

@@ -23,3 +23,4 @@ RUN apt-get update \
       python3 python3-paramiko python3-docker python3-yaml python3-rich python3-cryptography python3-pytest \
  && rm -rf /var/lib/apt/lists/*
 COPY init.sh /sbin/netem-init
+COPY restart-dockerd.sh /sbin/restart-dockerd

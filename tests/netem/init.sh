@@ -46,21 +46,15 @@ load_modules() {
 start_docker() {
   # This kernel has none of the chains that the nft flavour of iptables needs for NAT.
   update-alternatives --set iptables /usr/sbin/iptables-legacy >/dev/null
-  dockerd --storage-driver overlay2 >/host/dockerd.log 2>&1 &
-  local _
-  for _ in $(seq 600); do
-    # Whoever asks at the socket waits until dockerd is ready: to ask again and again would only slow it down.
-    [ -S /run/docker.sock ] && docker version >/dev/null 2>&1 && return
-    sleep 0.1
-  done
-  say "dockerd did not start"
+  restart-dockerd || say "dockerd did not start"
 }
 
 # image.tar is the node image with one layer, which is empty: its files come from the disk, mounted where Docker keeps
 # that layer. To unpack 1.9 GB here would take minutes.
 load_image() {
   docker load --quiet --input /host/image.tar
-  mount -o ro /dev/ubdb "$(docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' "$node_image")"
+  docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' "$node_image" >/run/node-layer
+  mount -o ro /dev/ubdb "$(cat /run/node-layer)"
 }
 
 mount_system

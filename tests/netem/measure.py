@@ -4,6 +4,7 @@
     python tests/netem/measure.py conformance --profiles mobile-real --full        # own flags instead
     python tests/netem/measure.py power --profile mobile --contracts 3
     python tests/netem/measure.py planted --seeds 1
+    python tests/netem/measure.py chaos               # restarts of dockerd, which others use elsewhere
     python tests/netem/measure.py bench wire --repeat 2
     python tests/netem/measure.py links               # the tests of tests/links, with netem as their wire
     python tests/netem/measure.py links tests/links/test_contract.py -k delay
@@ -31,9 +32,16 @@ COMMANDS = {
     "conformance": ("tests/conformance.py", f"{PROFILES} {GRIDS}", OWN),
     "power": ("tests/power.py", "--profile mobile --contracts 3", OWN),
     "planted": ("tests/planted_errors.py", "--profile mobile --seeds 2", OWN),
+    "chaos": (
+        "tests/chaos.py",
+        "--kinds 'dockerd restarted' --faults 12 --stretch 2.5",
+        f"> {FOUND}/table.md",
+    ),
     "bench": ("tests/bench.py", "wire --repeat 1", f"> {FOUND}/table.md"),
     "links": ("-m pytest -m 'not nightly' -v", "tests/links", f"> {FOUND}/table.md"),
 }
+# E2E_WIRE: of tests; GRADWIRE_CHAOS_DOCKERD: restarts dockerd.
+ENVIRONMENT = "E2E_WIRE=netem GRADWIRE_CHAOS_DOCKERD=restart-dockerd PYTHONPATH=."
 TIMEOUT_S = 5400.0
 
 
@@ -46,8 +54,8 @@ def main() -> int:
     if name not in COMMANDS:
         raise SystemExit(f"one of {', '.join(COMMANDS)} is to be measured")
     program, flags, own = COMMANDS[name]
-    run = f"E2E_WIRE=netem PYTHONPATH=. python3 {program} {shlex.join(words) or flags} {own}"
-    command = f"mkdir -p {FOUND} && {run}"  # E2E_WIRE: of tests
+    run = f"{ENVIRONMENT} python3 {program} {shlex.join(words) or flags} {own}"
+    command = f"mkdir -p {FOUND} && {run}"
     out = PROJECT_DIR / "runs" / f"{name}-netem"
     with tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:
         folder = Path(scratch) / "shared"

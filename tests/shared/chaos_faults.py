@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from functools import partial
 from chaos_plan import NODES, Fault
 from containers import Gradwire, pause
 
-DOCKERD = "GRADWIRE_CHAOS_DOCKERD"
+DOCKERD = "GRADWIRE_CHAOS_DOCKERD"  # the command that restarts it
 MEMORY = "250m"  # of each node, for a rank that is to use up its memory
 TIMEOUT_S = 60
 ENDED_WITH_NODE = 137  # exit code of a `docker exec` that ended its node
@@ -26,7 +27,7 @@ def nothing() -> None:
 def why_not(fault: Fault) -> str:
     """Return why a fault cannot be played here; empty if it can."""
     if fault.kind == "dockerd restarted" and not os.environ.get(DOCKERD):
-        return f"others may use this dockerd: {DOCKERD}=1 plays it"
+        return f"others may use this dockerd; {DOCKERD} names a command that restarts it"
     if fault.kind in ("disk full", "node's disk full") and os.geteuid() != 0:
         return "only root may mount a small disk"
     return ""
@@ -76,7 +77,7 @@ def strike(fault: Fault, cluster: Gradwire, process: subprocess.Popen) -> Heal:
         case "links cut":
             return _cut_links(cluster, fault.node)
         case "dockerd restarted":
-            subprocess.run(["service", "docker", "restart"], timeout=TIMEOUT_S, check=True)
+            subprocess.run(shlex.split(os.environ[DOCKERD]), timeout=TIMEOUT_S, check=True)
     return nothing
 
 

@@ -27,11 +27,13 @@ found = run_json(["tc", "-json", "qdisc", "show", "dev", "eth0"])
 parent = next(one["parent"] for one in found if one["kind"] == "tbf")
 run(["tc", "qdisc", "del", "dev", "eth0", "parent", parent])
 """
-LIFT_UPLINK = """
+CHANGE_UPLINK = """
+import json, sys
 from node.wire import egress, state
 from node.wire.commands import run_batch
-layout = state.load().layout
-after = layout._replace(plan=layout.plan._replace(uplink_mbyte_s=None))
+layout, factor = state.load().layout, json.loads(sys.argv[1])
+uplink = None if factor is None else factor * layout.plan.uplink_mbyte_s
+after = layout._replace(plan=layout.plan._replace(uplink_mbyte_s=uplink))
 run_batch("tc", egress.change_lines(layout, after))
 """
 
@@ -85,4 +87,9 @@ def remove_queue(execute: Execute, node: str) -> None:
 
 def lift_uplink(execute: Execute, node: str) -> None:
     """Let a node send as much on all its links together as each of them carries."""
-    execute(node, "python3", "-c", LIFT_UPLINK)
+    execute(node, "python3", "-c", CHANGE_UPLINK, "null")
+
+
+def multiply_uplink(execute: Execute, node: str, factor: float) -> None:
+    """Multiply what a node may send on all its links together."""
+    execute(node, "python3", "-c", CHANGE_UPLINK, json.dumps(factor))

@@ -96,7 +96,7 @@ def test_a_round_trip_that_only_seems_short_as_the_hosts_own_share_was_long_is_u
 def test_two_directions_that_are_each_late_by_what_a_delay_may_be_are_not_broken_by_their_sum():
     """As seen on a host of which others took a quarter: of 20.9 ms for 20, the earliest tenth took 20.7."""
     near, back = (way._replace(delay_ms=10.0, buffer_ms=20.0) for way in (THERE, BACK))
-    late = {"rtt_ms": 20.9, "early_rtt_ms": 20.7, "delay_ms": 10.4, "early_delay_ms": 10.3}
+    late = {"rtt_ms": 20.9, "early_rtt_ms": 20.7, "delay_ms": 10.38, "early_delay_ms": 10.3}
     assert judged(BUSY, near, back, **late) == ((), ("rtt",))
     assert judged(BUSY, near, back, **late | {"early_rtt_ms": 21.1}) == (("rtt",), ())
     assert judged(None, near, back, **late) == (("rtt",), ())

@@ -171,6 +171,30 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     assert flooded == [[THERE], [THERE]]
 
 
+@pytest.mark.parametrize(("share", "floods"), [(1.02, 3), (1.005, 0)])
+def test_a_link_that_tcp_makes_seem_fast_is_flooded_at_once(
+    make_survey, monkeypatch, share, floods
+):
+    """4 % too fast, of which TCP reached a half: that passed as within the 3 % that a speed may be off."""
+    survey, _ = make_survey(*[GOOD] * 3, links=(THERE, BACK), via={})
+    streamed = ProbeSchedule(frozenset([THERE]), frozenset(), frozenset(), 1.0)
+    survey, flooded = replace(survey, schedule=streamed), []
+
+    def fill_links(prober, links, asked):
+        speed = {"goodput_mbyte_s": share * asked.goodput_mbyte_s(THERE), "loaded_rtt_ms": None}
+        return {link.ends: speed for link in links}
+
+    def flood_links(prober, floods, frame_bytes):
+        flooded.extend(flood.link for flood in floods)
+        return {THERE.ends: Rate(1.04 * THERE.rate_mbyte_s, 99.0)}
+
+    monkeypatch.setattr(measure, "fill_links", fill_links)
+    monkeypatch.setattr(measure, "flood_links", flood_links)
+    broken = ("rate",) if floods else ()
+    assert sure(survey, [THERE]) == ([(broken, ())], 2 if floods else 0)
+    assert len(flooded) == floods
+
+
 @pytest.mark.parametrize(
     ("mbyte_s", "full_pct", "shares"),
     [

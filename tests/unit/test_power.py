@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from cluster.contract.floods import link_floods
-from cluster.contract.measured import DropCount, Measured, Rate
+from cluster.contract.measured import DropCount, Measured, Queue, Rate
 from cluster.contract.notes import rare_losses_note
 from cluster.contract.power import detectable_errors
 from cluster.contract.probe_plan import EFFORTS, TELLING_LOSSES, delay_pings
@@ -126,17 +126,29 @@ def test_with_few_losses_bursts_of_any_length_pass():
 def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
     said = detectable_errors(THERE, GOOD)
     assert said.loss_factor is None
-    assert said.delay_ms == pytest.approx(0.02 * 80 + 0.3 + 0.15)
+    assert said.delay_ms == pytest.approx(0.01 * 80 + 0.3 + 0.15)
+    assert said.delay_ms <= 0.02 * 80 + 0.3  # what was aimed at
     assert caught(THERE, replace(GOOD, delay_ms=80 + said.delay_ms))
     assert caught(THERE, replace(GOOD, jitter_ms=said.jitter_ms))
+    assert said.buffer_ms is None
     slow = 1 - said.rate_pct / 100
     assert caught(THERE, replace(GOOD, goodput_mbyte_s=4.7824 * slow))
     assert not caught(THERE, GOOD)
 
 
+def test_a_queue_is_found_where_it_is_off_by_as_much_as_said():
+    right = replace(GOOD, queue=Queue(THERE.buffer_ms, short_ms=0.0))
+    error_ms = detectable_errors(THERE, right).buffer_ms
+    assert error_ms == pytest.approx(0.06 * 160 + 1)
+    assert not caught(THERE, right)
+    assert caught(THERE, replace(right, queue=Queue(THERE.buffer_ms - error_ms, short_ms=0.0)))
+    lossy = THERE._replace(loss_pct=2.0)  # losses leave more to chance
+    assert detectable_errors(lossy, right).buffer_ms > error_ms + 0.5
+
+
 def test_what_was_not_measured_is_not_said_to_be_found():
     silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
-    assert detectable_errors(THERE, silent) == (None,) * 6
+    assert detectable_errors(THERE, silent) == (None,) * 7
     assert detectable_errors(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
     assert detectable_errors(rough, GOOD).rate_pct is None  # jitter makes TCP's rate vague
