@@ -84,7 +84,7 @@ class NodeError(ClusterError):
 
 
 class NodeDied(NodeError):
-    """The containers of some nodes have ended; `outcomes` has the end of each one's log."""
+    """The containers of some nodes have ended, or are gone; `outcomes` has the end of each one's log."""
 
 
 class ContractBroken(ClusterError):

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from cluster.base.errors import NodeError
 from cluster.contract.probe_plan import send_order
@@ -13,7 +14,9 @@ from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 from protocol.probe import Goodput, PingOrder
 
-PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
+PINGS, INTERVAL_MS = 60, 10.0
+# For the last echo; hosts farther apart are pinged again, with more patience.
+WAIT_MS, PATIENT_WAIT_MS = 200.0, 1000.0
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
 # Swarm's hosts tell each other by gossip behind which of them a new node is: after seconds if they are busy.
@@ -63,15 +66,16 @@ def ping_until_reached(session: ProbeSession, links: Sequence[Link]) -> dict[Pai
     """Return the round trip of each link in ms, infinity if its ends could not reach each other within READY_S."""
     round_trips_ms: dict[Pair, float] = {}
     until = time.monotonic() + READY_S
-    left = links
+    left, wait_ms = links, WAIT_MS
     while True:
-        found = ping_each_pair(session, left, left, _ping_order)
+        found = ping_each_pair(session, left, left, partial(_ping_order, wait_ms=wait_ms))
         # The first decile: a busy host makes most round trips longer, but few of them all.
         round_trips_ms |= {ends: one.early_rtt_ms for ends, one in found.items()}
         left = [link for link in left if _is_lost(link.ends, round_trips_ms)]
         if not left or time.monotonic() > until:
             return round_trips_ms
         time.sleep(AGAIN_S)
+        wait_ms = PATIENT_WAIT_MS
 
 
 def _is_lost(ends: Pair, round_trips_ms: Mapping[Pair, float]) -> bool:
@@ -83,9 +87,11 @@ def _bare_link(src: str, dst: str) -> Link:
     return Link(src, dst, PLANNED_MBYTE_S, delay_ms=0.0, jitter_ms=0.0, loss_pct=0.0, buffer_ms=1.0)
 
 
-def _ping_order(links: Sequence[Link], peers: Mapping[str, str], streams: int) -> PingOrder:
+def _ping_order(
+    links: Sequence[Link], peers: Mapping[str, str], streams: int, *, wait_ms: float
+) -> PingOrder:
     del links, streams
-    return PingOrder(dict(peers), PINGS, INTERVAL_MS, WAIT_MS)
+    return PingOrder(dict(peers), PINGS, INTERVAL_MS, wait_ms)
 
 
 def _check_reached(round_trips_ms: Mapping[Pair, float]) -> None:

@@ -21,10 +21,10 @@ def record_hosts(engine: Engine, spec: ClusterSpec) -> None:
         write_underlay(spec, replace(known, hosts=hosts))
 
 
-def measure_new_hosts(spec: ClusterSpec, fleet: Fleet) -> bool:
+def measure_new_hosts(spec: ClusterSpec, fleet: Fleet, *, have_links: bool = True) -> bool:
     """Measure the network between hosts that have nodes now, but no measurement yet; record it.
 
-    One node of each of these hosts loses its links: then apply all links again, by new plans.
+    One node of each of these hosts loses the links that it may have: then apply all links, by new plans.
 
     Returns:
         Whether anything was measured.
@@ -38,7 +38,8 @@ def measure_new_hosts(spec: ClusterSpec, fleet: Fleet) -> bool:
         return False
     # The first node of each host: later ones do not replace it.
     nodes = {host: node for node, host in reversed(list(underlay.hosts.items()))}
-    clear_some(fleet, sorted({nodes[host] for pair in pairs for host in pair}))
+    if have_links:
+        clear_some(fleet, sorted({nodes[host] for pair in pairs for host in pair}))
     paths = {**underlay.paths, **measure_underlay(fleet, nodes, pairs)}
     write_underlay(spec, replace(underlay, paths=paths))
     return True

@@ -17,7 +17,6 @@ from cluster.engine.compose_up import ComposeUp
 from cluster.engine.container import Container
 from cluster.engine.resources import Limit
 from cluster.engine.start_events import watch_start_events
-from cluster.links.link_spec import has_slow_start_after_idle
 from cluster.shaping.link_state import LinkState, apply_plan, encode, make_link_state
 from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import TimedOut, load_paramiko
@@ -65,10 +64,13 @@ def make_nodes(
     plans: Mapping[str, NodePlan],
     limits: Mapping[str, Limit],
     compose: ComposeUp,
+    *,
+    slow_start_after_idle: bool,
 ) -> tuple[Fleet, LinkState]:
     """Create the containers, or change those that exist to the spec.
 
-    Each node gets its plan as soon as it answers, while compose still creates others.
+    Each node gets its plan as soon as it answers, while compose still creates others. Without plans, links stay as
+    they are.
 
     Returns:
         The fleet, logged in, and the links in force.
@@ -99,12 +101,11 @@ def make_nodes(
             return shape_node(fleet, node.name, plans[node.name]) if plans else None
 
         try:
-            slow_start = has_slow_start_after_idle(plans)
             compose.prepare(spec)
             document = write_document(
                 spec,
                 limits,
-                slow_start_after_idle=slow_start,
+                slow_start_after_idle=slow_start_after_idle,
                 mounts_keys=compose.is_local,
                 network=compose.network,
             )
@@ -168,7 +169,7 @@ def _check_alive(
     """Check that the created nodes can still answer.
 
     Raises:
-        NodeDied: with its last log lines. NodeError: a container is paused, connected to no network, or removed.
+        NodeDied: with its last log lines, or removed. NodeError: a container is paused, or connected to no network.
     """
     dead = [c for c in containers if c.state in ("exited", "dead")]
     if dead:
@@ -177,7 +178,8 @@ def _check_alive(
     there = {container.node: container for container in containers}
     found = {node.name: _why_mute(there.get(node.name)) for node in spec.nodes}
     if mute := {node: why for node, why in found.items() if why}:
-        raise NodeError("not every node came up", mute, hint)
+        error = NodeError if mute.keys() & there.keys() else NodeDied
+        raise error("not every node came up", mute, hint)
 
 
 def _why_mute(container: Container | None) -> str:

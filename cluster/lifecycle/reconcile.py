@@ -142,12 +142,17 @@ def _make(
 ) -> tuple[Fleet, LinkState]:
     """Create missing containers and remove surplus ones; with the requested links, else the recorded ones."""
     plans = plans_to_be(spec, link_spec)
-    fleet, link_state = make_nodes(engine, spec, there, plans, limits, compose)
+    # Over hosts that are still to be measured, links are applied once: afterwards.
+    unmeasured = bool(read_underlay(spec).unmeasured())
+    fleet, link_state = make_nodes(
+        *(engine, spec, there, {} if unmeasured else plans, limits, compose),
+        slow_start_after_idle=has_slow_start_after_idle(plans),
+    )
     try:
         names = {node.name for node in spec.nodes}
         engine.remove_containers([c for c in there if c.node not in names])
         write_record(spec, plans)  # first: what is measured below may take the links of some nodes
-        if measure_new_hosts(spec, fleet):
+        if measure_new_hosts(spec, fleet, have_links=bool(there)):
             link_state = _apply_over_hosts(fleet, spec, link_spec, console)
     except BaseException:
         fleet.close()
@@ -205,11 +210,14 @@ def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fl
 
 
 def _reach(engine: Engine, spec: ClusterSpec, console: Console) -> Fleet | None:
-    """Log in to running nodes; return None if one has died since this command began, from a cause that predates it."""
+    """Log in to running nodes; return None if one has died or been removed since this command began.
+
+    The cause predates it: for example a `down` that was killed, whose requests the engine still carries out.
+    """
     try:
         return reach_nodes(engine, spec, start_timeout_s(spec))
     except NodeDied as error:
-        console.say(f"{', '.join(error.outcomes)}: died; recreated")
+        console.say(f"{', '.join(error.outcomes)}: died or removed; recreated")
         return None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.base.errors import NodeError
+from cluster.base.errors import NodeDied, NodeError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.container import Container
 from cluster.lifecycle.provision import _check_alive
@@ -35,6 +35,15 @@ def test_a_node_that_will_not_answer_is_named(second, words):
     there = [container("node1"), *([second] if second else [])]
     with pytest.raises(NodeError, match=words):
         _check_alive(FakeEngine(), SPEC, there, "")
+
+
+def test_nodes_that_a_killed_down_still_removes_are_as_dead_as_others():
+    """`up` makes these anew, as those that died."""
+    with pytest.raises(NodeDied, match="node1: its container has been removed"):
+        _check_alive(FakeEngine(), SPEC, [], "")
+    with pytest.raises(NodeError) as caught:
+        _check_alive(FakeEngine(), SPEC, [container("node1", "paused")], "")
+    assert not isinstance(caught.value, NodeDied)
 
 
 @pytest.mark.parametrize("state", ["running", "created", "restarting"])

@@ -48,7 +48,7 @@ def bring_up(monkeypatch):
         monkeypatch.setattr(reconcile, "plans_to_be", lambda spec, link_spec: {})
         monkeypatch.setattr(reconcile, "is_running", lambda engine, spec, there: True)
         monkeypatch.setattr(reconcile, "reach_nodes", reach_nodes)
-        monkeypatch.setattr(reconcile, "make_nodes", lambda *given: ("made", given[2]))
+        monkeypatch.setattr(reconcile, "make_nodes", lambda *given, **flags: ("made", given[2]))
         monkeypatch.setattr(Engine, "remove_containers", lambda *_: None, raising=False)
         resources = make_resource_request(None, None, None)
         console = Console(quiet=True)

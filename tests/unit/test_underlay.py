@@ -269,6 +269,12 @@ def test_new_hosts_are_measured_once_by_unshaped_nodes(three, probes):
     assert read_underlay(three).delay_ms(("node1", "node2")) == 4.0
 
 
+def test_nodes_that_have_no_links_yet_lose_none(three, probes):
+    new_hosts.record_hosts(SomeHosts(), three)
+    assert new_hosts.measure_new_hosts(three, None, have_links=False)
+    assert [what for what, _ in probes] == ["measure"]
+
+
 def test_nodes_that_a_known_host_gets_are_bound_before_they_exist(three, probes):
     new_hosts.record_hosts(SomeHosts(), three)
     new_hosts.measure_new_hosts(three, None)
