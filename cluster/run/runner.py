@@ -189,7 +189,7 @@ def _incomplete(
         )
     if missing := staging.missing(job.places):
         return RunFailed(
-            f"{RANKS_DONE}what they left could not all be fetched: {', '.join(missing)}",
+            f"{RANKS_DONE}what they left could not all be fetched: {staging.reasons(missing)}",
             f"{by_hand} {missing[0]} tar -C {run_dir(folder.name)} -c . > results.tar; {kept}, or the node is removed",
             summary,
         )

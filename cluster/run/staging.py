@@ -42,6 +42,13 @@ class Staging:
         essential = {place.node for place in places if place.is_essential}
         return [n for n in self.not_fetched if n in essential or n not in self.lost]
 
+    def reasons(self, nodes: Iterable[str]) -> str:
+        """Return why the results of these nodes are missing, in words; equal reasons once."""
+        by_reason: dict[str, list[str]] = {}
+        for node in nodes:
+            by_reason.setdefault(self.not_fetched[node], []).append(node)
+        return "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+
 
 @contextmanager
 def staged(fleet: Fleet, job: Job, folder: Path, console: Console) -> Iterator[Staging]:

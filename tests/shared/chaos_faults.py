@@ -5,15 +5,17 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 
 from chaos_plan import NODES, Fault
-from containers import Gradwire, pause
+from containers import Gradwire
 
 DOCKERD = "GRADWIRE_CHAOS_DOCKERD"  # the command that restarts it
 MEMORY = "250m"  # of each node, for a rank that is to use up its memory
 TIMEOUT_S = 60
+MOST_PAUSES = 50
 ENDED_WITH_NODE = 137  # exit code of a `docker exec` that ended its node
 RUNS_THERE = "/run/gradwire/runs"
 
@@ -67,7 +69,7 @@ def strike(fault: Fault, cluster: Gradwire, process: subprocess.Popen) -> Heal:
         case "node killed":
             _docker("kill", name)
         case "node paused":
-            pause(name)
+            _pause(name)
         case "node restarted":
             _docker("restart", "--time", "0", name)
         case "node removed":
@@ -117,6 +119,16 @@ def _docker(*argv: str) -> None:
     done = docker(*argv)
     if done.returncode not in (0, ENDED_WITH_NODE):
         raise Missed(done.stderr.strip())
+
+
+def _pause(name: str) -> None:
+    """Pause a node: cgroup v1's freezer gives up while a process waits in the kernel; raises Missed if it is gone."""
+    for _ in range(MOST_PAUSES):
+        if docker("pause", name).returncode == 0:
+            return
+        _docker("inspect", name)
+        time.sleep(0.1)
+    raise Missed(f"{name} cannot be paused")
 
 
 def _exec(cluster: Gradwire, node: str, *argv: str) -> None:

@@ -330,9 +330,8 @@ def _is_named(fault: Fault, lines: list[str]) -> bool:
     """Return whether the error names the node or the cause."""
     begins = [n for n, line in enumerate(lines) if line.startswith("error: ")]
     said = "\n".join(lines[begins[0] :]) if begins else ""
-    names_file = bool(begins) and "/" in lines[begins[0]]
-    if fault.kind == "disk full" and names_file:
-        return True
+    if fault.kind == "disk full" and begins:
+        return "/" in lines[begins[0]] or "this machine's disk" in lines[begins[0]]
     return bool(said) and (fault.kind in NAMELESS or fault.node in said)
 
 

@@ -326,6 +326,12 @@ def test_results_of_a_lost_node_are_lacked_only_where_an_essential_rank_ran():
     assert lost.missing(place_ranks(NODES)) == NODES
 
 
+def test_why_results_are_missing_is_said_once_for_all_nodes_with_that_reason():
+    full = "no room on this machine's disk"
+    staging = Staging(not_fetched={"node1": full, "node2": "some files are missing", "node3": full})
+    assert staging.reasons(NODES) == f"node1, node3 ({full}); node2 (some files are missing)"
+
+
 def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch, tmp_path, capsys):
     """Its counters are gone; what the other nodes report about links and host is kept."""
     asked = []
