@@ -8,9 +8,9 @@ from typing import Self, TypeVar
 from cluster.base.errors import NodeError
 from cluster.contract.probe_plan import order_s
 from cluster.ssh.answers import parse_answer, understood
-from cluster.ssh.fleet import CLOSED, Fleet
+from cluster.ssh.fleet import Fleet
 from cluster.ssh.liveness import ASK_INTERVAL_S, LOOK_INTERVAL_S
-from cluster.ssh.remote_process import RemoteProcess
+from cluster.ssh.remote_process import CLOSED, RemoteProcess
 from protocol.lines import encode_order
 from protocol.probe import (
     ORDERS,

@@ -121,7 +121,9 @@ def _fetch_one(fleet: Fleet, node: str, fetch: Fetch, folder: Path, arrivals: _A
     except Exception as error:  # the node controls the input, and must not harm other nodes'
         _remove(folder)
         is_full = isinstance(error, OSError) and error.errno in FULL
-        return Fetched(plain(_words_of(node, error)), is_full=is_full)
+        # Some exceptions have no message; an empty failure would mean that all has come.
+        words = _words_of(node, error) or type(error).__name__
+        return Fetched(plain(words), is_full=is_full)
 
 
 def _try(fleet: Fleet, node: str, fetch: Fetch, folder: Path, arrivals: _Arrivals) -> Fetched:
@@ -155,7 +157,7 @@ def _how(exit_code: int, words: Sequence[str]) -> str:
 
 def _words_of(node: str, error: Exception) -> str:
     if isinstance(error, NodeError):
-        return error.outcomes.get(node, error.message)
+        return error.outcomes.get(node) or error.message
     if isinstance(error, ClusterError):
         return error.message
     if isinstance(error, OSError) and error.errno in FULL:

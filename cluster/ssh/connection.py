@@ -16,6 +16,7 @@ from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import Node
 from cluster.ssh.keys import LOGIN_KEY
 from cluster.ssh.liveness import HeardSocket
+from cluster.ssh.remote_process import CLOSED
 
 if TYPE_CHECKING:
     from paramiko import Channel, SSHClient, Transport
@@ -224,13 +225,13 @@ def open_channel(client: SSHClient | None, node: str, argv: Sequence[str]) -> Ch
 
     transport = client.get_transport() if client else None
     if transport is None or not transport.is_active():
-        raise NodeError("no connection", {node: "SSH is closed"}, "python -m cluster.status")
+        raise NodeError("no connection", {node: CLOSED}, "python -m cluster.status")
     try:
         channel = transport.open_session(timeout=OPEN_TIMEOUT_S)
         with _closed_after(channel, OPEN_TIMEOUT_S):
             channel.exec_command(shlex.join(argv))
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise NodeError("the connection broke", {node: str(error)}) from error
+        raise NodeError("the connection broke", {node: str(error) or CLOSED}) from error
     return channel
 
 

@@ -27,7 +27,7 @@ from cluster.ssh.connection import (
     open_channel,
 )
 from cluster.ssh.liveness import MOST_SILENT_S, Liveness
-from cluster.ssh.remote_process import RemoteProcess, Result
+from cluster.ssh.remote_process import CLOSED, RemoteProcess, Result
 from protocol.rank import LOST
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ T = TypeVar("T")
 # For a command that neither writes nor reads anything: generous, because a lost node is detected by other means.
 PATIENCE_S = 120.0
 MOST_QUOTED = 60  # characters of a command in an error message
-CLOSED = "SSH is closed"
 SILENT = f"it has not answered for {MOST_SILENT_S:.0f} s"
 
 

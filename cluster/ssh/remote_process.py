@@ -17,6 +17,7 @@ from protocol.rank import LOST
 if TYPE_CHECKING:
     from paramiko import Channel
 
+CLOSED = "SSH is closed"  # also for errors without a message, as paramiko raises them
 CHUNK_BYTES = 65536
 MOST_STDERR_BYTES = 1 << 20  # kept of its end
 LOOK_INTERVAL_S = 1.0
@@ -92,7 +93,7 @@ class RemoteProcess:
         try:
             self._send(data, self._grow_impatient)
         except (OSError, EOFError) as error:
-            raise NodeError("the connection broke", {self.node: str(error)}) from error
+            raise NodeError("the connection broke", {self.node: str(error) or CLOSED}) from error
 
     def close_stdin(self) -> None:
         """Close its standard input."""

@@ -124,7 +124,11 @@ def test_who_was_stopped_himself_loses_no_node(connect, monkeypatch):
     assert (lost, reader.is_alive()) == ([], True)
 
 
-def test_a_command_that_sshd_never_begins_ends_by_a_timeout(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(paramiko.SSHException("Channel closed."), "Channel closed"), (EOFError(), "SSH is closed")],
+)
+def test_a_command_that_sshd_never_begins_ends_by_a_timeout(monkeypatch, error, words):
     """A node's root may install another sshd, which answers keepalives and nothing else."""
     monkeypatch.setattr(connection, "OPEN_TIMEOUT_S", 0.2)
 
@@ -133,11 +137,11 @@ def test_a_command_that_sshd_never_begins_ends_by_a_timeout(monkeypatch):
 
         def exec_command(self, command):
             assert self.wait(20)
-            raise paramiko.SSHException("Channel closed.")
+            raise error
 
     transport = SimpleNamespace(is_active=lambda: True, open_session=lambda timeout: Channel())
     client = SimpleNamespace(get_transport=lambda: transport)
-    with pytest.raises(NodeError, match="Channel closed"):
+    with pytest.raises(NodeError, match=f"node1: {words}"):
         connection.open_channel(client, "node1", ["true"])
 
 

@@ -8,7 +8,7 @@ import pytest
 from tars import archive, member
 
 from cluster.base.console import Console
-from cluster.base.errors import NodeError, UsageError
+from cluster.base.errors import ClusterError, NodeError, UsageError
 from cluster.run import results
 from cluster.run.results import Fetch, fetch_results, parse_max_results
 from cluster.ssh.remote_process import RemoteProcess
@@ -184,13 +184,22 @@ def test_an_answer_without_end_does_not_take_our_memory(monkeypatch):
     assert channel.closed
 
 
-def test_a_node_without_a_connection_is_lost(fetch, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (NodeError("no connection", {"node1": "SSH is closed"}), "SSH is closed"),
+        # Taken for no failure: the run was done, and what its ranks had left was lost.
+        (NodeError("the connection broke", {"node1": ""}), "the connection broke"),
+        (ClusterError(""), "ClusterError"),
+    ],
+)
+def test_a_node_without_a_connection_is_lost(tmp_path, error, words):
     def start(node, argv):
-        raise NodeError("no connection", {node: "SSH is closed"})
+        raise error
 
     what = Fetch("/run/there", tmp_path, 10**6)
     found = fetch_results(SimpleNamespace(start=start), ["node1"], what, Console(quiet=True))
-    assert found["node1"].failure == "SSH is closed"
+    assert words in found["node1"].failure
     assert list(tmp_path.iterdir()) == []
 
 
