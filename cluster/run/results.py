@@ -157,7 +157,7 @@ def _how(exit_code: int, words: Sequence[str]) -> str:
 
 def _words_of(node: str, error: Exception) -> str:
     if isinstance(error, NodeError):
-        return error.outcomes.get(node) or error.message
+        return error.outcomes.get(node, error.message)
     if isinstance(error, ClusterError):
         return error.message
     if isinstance(error, OSError) and error.errno in FULL:
