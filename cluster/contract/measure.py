@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
-from cluster.contract.checks import hides_queue, round_trip_jitter_ms, seems_fast
+from cluster.contract.checks import hides_queue, is_rate_in_doubt, round_trip_jitter_ms
 from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
 from cluster.contract.measured import Measured, Queue, Rate
 from cluster.contract.notes import notes_on
@@ -253,7 +253,7 @@ class _Survey:
         doubtful = (
             link
             for link in streams
-            if look.is_repeated or seems_fast(link, self.asked, measured[link.ends])
+            if look.is_repeated or is_rate_in_doubt(link, self.asked, measured[link.ends])
         )
         return self.schedule.flooded.union(doubtful)
 

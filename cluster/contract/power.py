@@ -11,7 +11,7 @@ from cluster.contract.bursts import buffer_error
 from cluster.contract.checks import (
     CERTAIN,
     MEAN_ERROR,
-    SPEED_TOLERANCE_PCT,
+    RATE_TOLERANCE_PCT,
     SPREAD_ERROR,
     buffer_tolerance_ms,
     delay_tolerance_ms,
@@ -97,7 +97,7 @@ def _rate_pct(link: Link, measured: Measured) -> float | None:
     if not measured.speed_by or measured.rate is None and link.is_rough:
         return None
     chance_pct = 100 * (CERTAIN + ONE_IN_A_HUNDRED) * flood_error(link)
-    return SPEED_TOLERANCE_PCT + chance_pct + HOST_PCT
+    return RATE_TOLERANCE_PCT + chance_pct + HOST_PCT
 
 
 def _loss_factor(link: Link, measured: Measured) -> float | None:

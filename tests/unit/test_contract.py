@@ -374,10 +374,10 @@ FAST = {"rate_mbyte_s": 50.0}
 @pytest.mark.parametrize(
     ("asked", "found", "broken"),
     [
-        ({}, {"goodput_mbyte_s": 4.78 * 0.95}, "goodput"),
-        ({}, {"goodput_mbyte_s": 4.78 * 1.05}, "goodput"),
-        ({}, {"rate": Rate(5 * 0.95, 99.0), "goodput_mbyte_s": None}, "rate"),
-        ({}, {"rate": Rate(5 * 1.05, 99.0)}, "rate"),
+        ({}, {"goodput_mbyte_s": 4.78 * 0.965}, "goodput"),
+        ({}, {"goodput_mbyte_s": 4.78 * 1.035}, "goodput"),
+        ({}, {"rate": Rate(5 * 0.975, 99.0), "goodput_mbyte_s": None}, "rate"),
+        ({}, {"rate": Rate(5 * 1.025, 99.0)}, "rate"),
         (
             FAST,
             {"rate": Rate(20.0, 0.0), "goodput_mbyte_s": None},

@@ -10,8 +10,8 @@ PROOF = (
     Mutation(
         "rate tolerance doubled",
         CHECKS,
-        "SPEED_TOLERANCE_PCT = 3.0",
-        "SPEED_TOLERANCE_PCT = 6.0",
+        "RATE_TOLERANCE_PCT, GOODPUT_TOLERANCE_PCT = 2.0",
+        "RATE_TOLERANCE_PCT, GOODPUT_TOLERANCE_PCT = 4.0",
         OF_CHECKS + "test_what_is_a_little_more_wrong_than_is_allowed_is_broken",
     ),
     Mutation(
@@ -39,7 +39,7 @@ PROOF = (
     Mutation(
         "what a busy host delayed counts as a rate",
         CHECKS,
-        "if _too_fast(by_tcp_mbyte_s, expected):",
+        "if _too_fast(by_tcp_mbyte_s, expected, GOODPUT_TOLERANCE_PCT):",
         "if False:",
         OF_CHECKS
         + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
