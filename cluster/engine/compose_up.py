@@ -63,10 +63,14 @@ class ComposeUp:
         """Create what the document relies on: nothing here, because compose creates everything."""
 
     def get_ready(self) -> None:
-        """Start compose early if the cluster does not exist yet; a missing compose is reported only by `give`."""
+        """Start compose early if the cluster does not exist yet."""
         if not ClusterSpec(self._name).state_dir.exists():
-            with suppress(PrerequisiteError):
-                self._start()
+            self.start_early()
+
+    def start_early(self) -> None:
+        """Start compose before its document is known; a missing compose is reported only by `give`."""
+        with suppress(PrerequisiteError):
+            self._start()
 
     def give(self, document: str) -> None:
         """Send compose the document, starting it if necessary; returns at once, whether or not it reads.

@@ -27,9 +27,6 @@ class HostCompose(ComposeUp):
         self._document = ""
         self._is_finished = False
 
-    def get_ready(self) -> None:
-        """Do nothing: the slow part is on the host."""
-
     def finish(self, spec: ClusterSpec) -> None:
         """Wait until Compose has created the containers, then start them with keys; raises like ComposeUp.finish."""
         self._make(spec)

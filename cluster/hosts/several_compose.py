@@ -36,7 +36,7 @@ class SeveralCompose(ComposeUp):
         self._calls = [(self._make_call(part), nodes) for part, nodes in self._engine.parts(spec)]
 
     def get_ready(self) -> None:
-        """Do nothing: the slow part is on the hosts."""
+        """Do nothing: which hosts have nodes is not known yet."""
 
     def give(self, document: str) -> None:
         """Give each host its part; raises like ComposeUp.give."""

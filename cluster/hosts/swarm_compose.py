@@ -39,13 +39,15 @@ class SwarmCompose(SeveralCompose):
             UsageError: they are in swarms that are not ours to change. SlotTaken: another network has its addresses.
             ClusterError: a host refused, or a network of that name is in use and not as requested; names the host.
         """
+        super().prepare(spec)
+        for call, _ in self._calls:  # Compose gets ready while hosts join
+            call.start_early()
         with_nodes = {part.host_name for part, _ in self._engine.parts(spec)}
         # Until holders use the network: from then on no other cluster's `down` dissolves the swarm.
         with swarm_lock():
             self._provide_network(join_hosts(self._members, self._name), spec)
             self._holding = [host for host in self._members if host.host_name in with_nodes]
             each_host(self._holding, lambda host: host.hold_network(spec))
-        super().prepare(spec)
 
     def finish(self, spec: ClusterSpec) -> None:
         """Wait for all calls, each of which starts its nodes; raises like ComposeUp.finish."""

@@ -11,6 +11,7 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.engine.resources import make_resource_request
 from cluster.hosts import connect, record
+from cluster.hosts.host_compose import HostCompose
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.swarm_compose import SwarmCompose
 from cluster.hosts.swarm_engines import SwarmEngines
@@ -41,7 +42,8 @@ def east():
 
 
 @pytest.fixture
-def both(west, east):
+def both(west, east, monkeypatch):
+    monkeypatch.setattr(HostCompose, "start_early", lambda _: None)
     return SwarmEngines(HOSTS, [west, east], {})
 
 

@@ -14,6 +14,7 @@ from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.compose import compose_document, compose_text, document_of
 from cluster.engine.resources import Limit, check_room, make_resource_request
 from cluster.hosts import swarm
+from cluster.hosts.host_compose import HostCompose
 from cluster.hosts.swarm_compose import SwarmCompose
 from cluster.hosts.swarm_engines import SwarmEngines
 from cluster.hosts.swarm_host import LABEL_SWARM, is_for
@@ -38,8 +39,14 @@ def east():
     return FakeHost("east", ["node2", "node4"])
 
 
+def start_compose(call):
+    """Stand in for Compose itself."""
+    call._engine.done.append("Compose starts")
+
+
 @pytest.fixture
-def both(west, east):
+def both(west, east, monkeypatch):
+    monkeypatch.setattr(HostCompose, "start_early", start_compose)
     return SwarmEngines(HOSTS, [west, east], {})
 
 
@@ -221,10 +228,10 @@ def test_one_that_is_in_use_is_refused(both, west):
     assert "cluster.down --name lab" in failed.value.hint
 
 
-def test_one_command_at_a_time_changes_swarms(both, west, monkeypatch):
+def test_one_command_at_a_time_changes_swarms_while_compose_gets_ready(both, west, monkeypatch):
     with compose_of(both, False) as compose:
         compose.prepare(SPEC)
-    assert west.done == ["holds, locked: True"] and not is_locked()
+    assert west.done == ["Compose starts", "holds, locked: True"] and not is_locked()
     monkeypatch.setattr(
         "cluster.hosts.swarm_engines.part_hosts", lambda *_: [f"locked: {is_locked()}"]
     )
