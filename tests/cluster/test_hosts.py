@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 from containers import PREFIX, eventually, last_run, losses
-from docker_hosts import DockerHost, docker, far_apart, start_machines, write_hosts_file
+from docker_hosts import DockerHost, OldHost, docker, far_apart, start_machines, write_hosts_file
 
 pytestmark = pytest.mark.slow
 
@@ -269,6 +269,46 @@ def test_the_delay_of_the_network_between_hosts_is_part_of_the_links(
         assert too_short.format(2) in refused
         assert not cluster.json("status")["warnings"]  # and nothing has changed
         cluster.run("down")
+
+
+def test_a_full_disk_on_one_of_two_hosts_is_named_and_nothing_stays_on_either(
+    make_cluster, hosts, tmp_path
+):
+    """The other host has the image: nothing but the disk is in the way."""
+    small = DockerHost("small", tmp_path, ("--tmpfs", "/var/lib/docker:size=300m"), NETWORK)
+    cluster = make_cluster("fuller")
+    try:
+        small.start()
+        both = [hosts[0], small]
+        file = write_hosts_file(tmp_path, both)
+        said = cluster.run("up", "--hosts", file, "--nodes", "4", check=1).stderr
+        assert "could not be sent to host small" in said and "no space left" in said, said
+        assert all(is_empty(host) for host in both) and not cluster.state_dir.exists()
+    finally:
+        small.remove()
+
+
+@pytest.mark.nightly
+def test_hosts_with_engines_of_different_versions_are_one_cluster(make_cluster, hosts, tmp_path):
+    """Docker 26.1 and 20.10; the older one manages the swarm in the second cluster."""
+    old = OldHost("old", tmp_path, network=NETWORK)
+    try:
+        old.start()
+        for both in ([hosts[0], old], [old, hosts[0]]):
+            versions = {
+                host.exec("docker", "version", "--format", "{{.Server.Version}}") for host in both
+            }
+            assert len(versions) == 2, versions
+            cluster = make_cluster("versions")
+            file = write_hosts_file(tmp_path, both)
+            cluster.run("up", "--hosts", file, "--nodes", "4", "--profile", "wan")
+            proof_of(cluster)
+            cluster.run("launch", *TRAIN)
+            assert loop_bytes(cluster)[1] == pytest.approx(1.0, abs=0.05)
+            cluster.run("down")
+            assert all(is_empty(host) for host in both) and cluster.things() == []
+    finally:
+        old.remove()
 
 
 @pytest.mark.nightly

@@ -36,6 +36,8 @@ class DockerHost:
 
     command: tuple[str, ...] = ()
     """What it runs instead of an sshd and an engine."""
+    release = "trixie"
+    """The release of Debian that its engine is from."""
 
     def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
         self.name, self.folder, self._images, self._network = name, folder, images, network
@@ -44,8 +46,9 @@ class DockerHost:
     def start(self):
         """Create it, and wait until ssh works and its engine answers."""
         self.remove()
-        argv = ("build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE={BASE_IMAGE}", "-")
-        docker(*argv, stdin=DOCKERFILE.read_text())
+        own = [f"BASE={BASE_IMAGE}", f"RELEASE={self.release}"]
+        words = [word for one in own for word in ("--build-arg", one)]
+        docker("build", "--quiet", "--tag", self._image, *words, "-", stdin=DOCKERFILE.read_text())
         self._run_container()
         self._write_keys()
         eventually(self._is_ready)
@@ -119,6 +122,10 @@ class DockerHost:
         """Remove it, and everything on it."""
         docker("rm", "--force", "--volumes", self.container)
 
+    @property
+    def _image(self):
+        return f"{IMAGE}:{self.release}"
+
     def _is_ready(self):
         return self.ssh("docker", "info").returncode == 0
 
@@ -128,7 +135,7 @@ class DockerHost:
         words += ["--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--device-cgroup-rule", "a *:* rwm"]
         words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
         words += [word for one in UNCONFINED for word in ("--security-opt", f"{one}=unconfined")]
-        docker("run", *words, IMAGE, *self.command)
+        docker("run", *words, self._image, *self.command)
 
     def _write_keys(self):
         key, known = self.folder / "key", self.folder / "known_hosts"
@@ -149,6 +156,12 @@ class DockerHost:
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+class OldHost(DockerHost):
+    """A machine with an older engine (Docker 20.10), beside a host with that of `release`."""
+
+    release = "bookworm"
 
 
 class BareMachine(DockerHost):
