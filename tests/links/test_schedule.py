@@ -70,14 +70,14 @@ def check_times(events, asked_s):
         busy_s += event["took_s"]
 
 
-# A ping every 50 ms for nine seconds; prints a numbered line for each reply.
+# A ping every 50 ms for eleven seconds; prints a numbered line for each reply.
 PINGS = """\
 import os, subprocess, time
 time.sleep(0.5)  # the other ranks still start
 if os.environ["RANK"] == "0":
-    subprocess.run("ping -i 0.05 -c 180 node2".split())
+    subprocess.run("ping -i 0.05 -c 220 node2".split())
 else:
-    time.sleep(9)
+    time.sleep(11)
 """
 
 
@@ -87,9 +87,9 @@ def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
     profile.write_text("rate_mbyte_s: 10\ndelay_ms: 5\n")
     script.write_text(PINGS)
     storm.write_text(
-        "- {at: 1s, link: node1:node2, delay_ms: 60}\n- {at: 2500ms, heal: true}\n"
-        "- {at: 4s, flap: node1:node2, down: 500ms, up: 2500ms, times: 2}\n"
-    )
+        "- {at: 3s, link: node1:node2, delay_ms: 60}\n- {at: 4500ms, heal: true}\n"
+        "- {at: 6s, flap: node1:node2, down: 500ms, up: 2500ms, times: 2}\n"
+    )  # from 3 s on: a slow machine needs two to start the ping
     before = shared.json("shape", "--profile", profile)["links"]
     done = shared.run("launch", "--json", "--no-verify", "--schedule", storm, "--", script)
     found = re.findall(r"icmp_seq=(\d+) ttl=\d+ time=([0-9.]+)", done.stderr)
@@ -103,7 +103,7 @@ def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
     assert len([count for count in lost if count >= 4]) == 2, trips  # each half a second long
     what = [event["what"] for event in read_events(shared, json.loads(done.stdout))]
     assert [words.split(",")[0] for words in what] == [
-        *("at: 1s", "at: 2500ms", "at: 4s", "over: at: 4s", "at: 4s", "over: at: 4s")
+        *("at: 3s", "at: 4500ms", "at: 6s", "over: at: 6s", "at: 6s", "over: at: 6s")
     ]  # and nothing is left to restore at the end
     assert shared.json("status")["links"] == before
 
