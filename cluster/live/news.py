@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cluster.accounting.clocks import Clocks
 from cluster.live.sample import Sample
 
 
@@ -45,10 +46,17 @@ class Happened:
 
 
 @dataclass(frozen=True)
+class ClocksMeasured:
+    """The clocks of nodes on other hosts, by node."""
+
+    clocks: Clocks
+
+
+@dataclass(frozen=True)
 class Noted:
     """A note for those who watch the run."""
 
     words: str
 
 
-News = Phase | Measured | RankEnded | RankRestarted | Happened | Noted
+News = Phase | Measured | RankEnded | RankRestarted | Happened | ClocksMeasured | Noted

@@ -26,12 +26,14 @@ class Seen:
         time: the time of the last look, by the node's clock.
         cpu_share: CPU use of all its processes between the two looks, as a share of one processor.
         main_share: the same of the thread that runs the program.
+        ahead_s: how far the node's clock is ahead of this machine's.
     """
 
     sample: RankSample
     time: float
     cpu_share: float = 0.0
     main_share: float = 0.0
+    ahead_s: float = 0.0
 
     @property
     def is_in_collective(self) -> bool:
@@ -94,11 +96,12 @@ def _late(seen: Seen, others: Mapping[str, Seen]) -> str:
     mine = seen.sample.collective
     if mine is None:
         return ""
+    began_at = mine.began_at - seen.ahead_s
     late = [
         name
         for name, other in others.items()
         if (theirs := other.sample.collective) is not None
         and theirs.begun < mine.begun
-        and other.time >= mine.began_at
+        and other.time - other.ahead_s >= began_at
     ]
     return first_names(late, MOST_NAMES)

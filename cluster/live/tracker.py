@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from cluster.accounting.clocks import Clocks, correction_of
 from cluster.live.news import (
+    ClocksMeasured,
     Happened,
     Measured,
     News,
@@ -62,6 +64,7 @@ class Tracker:
         links: the links as asked for when the run began.
         ranks_at: when the ranks were started; None before.
         exits: exit codes by rank name; `restarts` likewise.
+        clocks: those of nodes on other hosts, by node.
     """
 
     run: str
@@ -78,6 +81,7 @@ class Tracker:
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     exits: Mapping[str, int] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=dict)
     events: tuple[EventRow, ...] = ()
     notes: tuple[str, ...] = ()
     history: tuple[HistoryRow, ...] = ()
@@ -99,6 +103,8 @@ def update(tracker: Tracker, news: News, at: float) -> Tracker:
         case Happened(after_s, what):
             events = (*tracker.events, EventRow(after_s, what))
             return replace(tracker, events=events[-MOST_EVENTS:])
+        case ClocksMeasured(clocks):
+            return replace(tracker, clocks=clocks)
         case Noted(words):
             return replace(tracker, notes=(*tracker.notes, words)[-MOST_NOTES:])
 
@@ -106,7 +112,10 @@ def update(tracker: Tracker, news: News, at: float) -> Tracker:
 def seen_of(tracker: Tracker, rank: LiveRank) -> Seen:
     """Return what the last two looks at a rank show."""
     facts = tracker.nodes.get(rank.node)
-    return _seen(facts.before, facts.now, rank.rank) if facts else Seen(RankSample(), 0.0)
+    if facts is None:
+        return Seen(RankSample(), 0.0)
+    seen = _seen(facts.before, facts.now, rank.rank)
+    return replace(seen, ahead_s=correction_of(tracker.clocks, rank.node))
 
 
 def _add_sample(facts: NodeFacts | None, sample: Sample, at: float) -> NodeFacts:

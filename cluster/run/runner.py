@@ -28,7 +28,7 @@ from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
 from cluster.engine.node_fate import node_fate
 from cluster.live.live_run import LiveOptions, LiveRun, live_run
-from cluster.live.news import Phase
+from cluster.live.news import ClocksMeasured, Phase
 from cluster.reporting.after_run import report_run
 from cluster.reporting.failures import RANKS_DONE
 from cluster.run.experiment import Experiment
@@ -138,6 +138,7 @@ def _run(
     versions = run_versions(engine, fleet, job.spec)
     write_config(folder, job.config(processors.document()) | versions)
     write_clocks(folder, clocks := _clocks(engine, fleet, job.spec))
+    live.tell(ClocksMeasured(clocks))
     prover, verified = Prover(engine, job.spec, fleet, console), None
     if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
@@ -154,7 +155,7 @@ def _run(
         console,
     )
     started, since = time.monotonic(), time.time()
-    watch = StallWatch(fleet, folder.name, console.say, job.stalled_after_s)
+    watch = StallWatch(fleet, folder.name, console.say, job.stalled_after_s, clocks)
     with _noted(job, processors, player):
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     wall_s = time.monotonic() - started

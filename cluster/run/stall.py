@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import protocol.telemetry
+from cluster.accounting.clocks import Clocks, correction_of
 from cluster.accounting.open_collective import OpenCollective, read_collective
 from cluster.base.spec import Node
 from cluster.run.rank_placement import RankPlacement
@@ -103,6 +104,7 @@ def find_stall(
     nodes: Sequence[Node],
     seconds: float,
     now: float,
+    clocks: Clocks,
 ) -> Stall:
     """Find what each rank waits for, and which rank the others wait for.
 
@@ -110,13 +112,14 @@ def find_stall(
         states: states of the running ranks; None if a node did not report one.
         nodes: the nodes of the cluster.
         seconds: how long nothing has moved.
-        now: Unix time.
+        now: Unix time, by this machine's clock.
+        clocks: those of nodes on other hosts.
     """
     names = {node.address: node.name for node in nodes}
     known = {place: state for place, state in states.items() if state}
     place, why = _suspect(known, names)
     lines = [
-        f"rank {place.rank} on {place.node}: {_describe(state, names, now)}"
+        f"rank {place.rank} on {place.node}: {_describe(state, names, now + correction_of(clocks, place.node))}"
         for place, state in sorted(states.items(), key=lambda item: item[0].rank)
     ]
     cut = [
@@ -166,6 +169,7 @@ def _suspect(
 
 
 def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> str:
+    """Return what a rank does, in words; `now` is by its node's clock."""
     if state is None:
         return "its node reports no state"
     said = [STATE_WORDS.get(state.state, f"its state is {state.state!r}")]

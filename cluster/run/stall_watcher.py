@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
+from cluster.accounting.clocks import Clocks
 from cluster.run.rank_placement import RankPlacement
 from cluster.run.stall import (
     STOPPED,
@@ -110,12 +111,19 @@ class StallWatch:
         run: the run's name.
         say: prints a message for the user.
         timeout_s: seconds without any activity after which the ranks are given up; None: never.
+        clocks: those of nodes on other hosts; None: all nodes have this machine's.
     """
 
     def __init__(
-        self, fleet: Fleet, run: str, say: Callable[[str], None], timeout_s: float | None = None
+        self,
+        fleet: Fleet,
+        run: str,
+        say: Callable[[str], None],
+        timeout_s: float | None = None,
+        clocks: Clocks | None = None,
     ) -> None:
         self._fleet, self._run, self._say = fleet, run, say
+        self._clocks = clocks or {}
         self._questions = Questions(fleet, run)
         self._timeout_s = timeout_s
         self._interval_s = min(ASK_INTERVAL_S, (timeout_s or ASK_INTERVAL_S) / 3)
@@ -203,7 +211,7 @@ class StallWatch:
         is_over = self._timeout_s is not None and self._idle_s >= self._timeout_s
         if self._over.is_set() or not (is_over or self._idle_s >= words_at):
             return words_at
-        stall = find_stall(states, self._fleet.nodes, self._idle_s, time.time())
+        stall = find_stall(states, self._fleet.nodes, self._idle_s, time.time(), self._clocks)
         if is_over:
             self.stall = stall
         else:

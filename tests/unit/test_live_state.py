@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from live_runs import BEGAN, MBYTE, hear, line, running, tracker, under_way
 
+from cluster.accounting.clocks import HostClock
 from cluster.live.describe import describe
-from cluster.live.news import Happened, Noted, Phase, RankEnded, RankRestarted
+from cluster.live.news import ClocksMeasured, Happened, Noted, Phase, RankEnded, RankRestarted
 from cluster.live.sample import RankSample, Sample, parse_sample
 from cluster.live.state import LineRow, parse_state, to_json
 from cluster.live.tracker import update
@@ -125,6 +126,20 @@ def test_who_was_seen_last_before_a_collective_began_is_not_late():
         collective=NOTE.format(begun=5, open=1, at=at - 0.5),
     )
     assert states(one, at)[0] == "collective"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "seen_s", "is_late"), [(30.0, -0.9, False), (-30.0, 0.1, True)]
+)
+def test_who_is_late_is_told_by_one_clock(ahead_s, seen_s, is_late):
+    """node2 is on a host whose clock differs; node1 has been in the collective for half a second."""
+    one = update(running(), ClocksMeasured({"node2": HostClock(ahead_s, 0.01)}), BEGAN)
+    at = BEGAN + 5
+    note = NOTE.format(begun=4, open=0, at=at - 9 + ahead_s)
+    one = hear(one, 1, at + seen_s + ahead_s, collective=note)
+    note = NOTE.format(begun=5, open=1, at=at - 0.5)
+    one = hear(one, 0, at, state="S", cpu_s=0, main_s=0, collective=note)
+    assert states(one, at)[0] == ("waiting" if is_late else "collective")
 
 
 def test_nobody_waits_for_a_rank_that_has_ended():

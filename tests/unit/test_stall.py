@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.accounting.clocks import HostClock
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
@@ -45,7 +46,7 @@ def states(*changes):
 
 
 def stall(*changes):
-    return find_stall(states(*changes), NODES, 31.0, 1000.0)
+    return find_stall(states(*changes), NODES, 31.0, 1000.0, {})
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,19 @@ def test_a_stopped_rank_holds_the_others_up_whatever_else_is_seen():
     assert stall({"state": "D"}, {}, {}).place == PLACES[0]
 
 
+def test_how_long_a_rank_is_in_a_collective_is_told_by_the_clock_of_its_node():
+    """30 s ahead, it would have been in it for 0 s; behind, for a minute."""
+    began = {
+        place: read_state(
+            WAITS | {"collective": f"7 1 all_reduce 4800000 train 20 {970 + ahead_s}.0"}
+        )
+        for place, ahead_s in zip(PLACES, (0, 30, -30), strict=True)
+    }
+    clocks = {"node2": HostClock(30.0, 0.01), "node3": HostClock(-30.0, 0.01)}
+    words = find_stall(began, NODES, 31.0, 1000.0, clocks).words()
+    assert words.count("in all_reduce of 4.8 MB (train, step 20) for 30 s") == 3, words
+
+
 def test_a_rank_that_has_not_come_to_a_collective_holds_the_others_up():
     waiting = {"collective": "7 1 all_reduce 4800000 train 20 970.000"}
     found = stall(waiting, {"collective": "6 0 all_reduce 4800000 train 19 960.000"}, waiting)
@@ -86,9 +100,9 @@ def test_a_rank_that_was_started_again_is_not_blamed_for_collectives_that_were_b
     waiting = {"collective": "7 1 all_reduce 4800000 train 20 970.000"}
     anew = {"collective": "0 0 - 0 - 0 0"}
     found = dict(zip(places, states(waiting, waiting, anew).values(), strict=True))
-    assert find_stall(found, NODES, 31.0, 1000.0).place is None
+    assert find_stall(found, NODES, 31.0, 1000.0, {}).place is None
     found[places[1]] = read_state(WAITS | anew)
-    assert find_stall(found, NODES, 31.0, 1000.0).place == places[1]
+    assert find_stall(found, NODES, 31.0, 1000.0, {}).place == places[1]
 
 
 def test_a_rank_that_does_not_read_holds_the_others_up():
@@ -111,7 +125,7 @@ def test_a_link_that_carries_nothing_is_named():
 
 
 def test_where_all_wait_nobody_is_blamed():
-    found = find_stall({**states({}, {}), PLACES[2]: None}, NODES, 31.0, 1000.0)
+    found = find_stall({**states({}, {}), PLACES[2]: None}, NODES, 31.0, 1000.0, {})
     assert (found.place, found.lines[2]) == (None, "rank 2 on node3: its node reports no state")
     assert "holds the others up" not in found.words()
 

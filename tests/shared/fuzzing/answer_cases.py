@@ -189,7 +189,7 @@ def rank_states(place, data):
     for place_, state in now.items():
         if state and before[place_]:
             has_moved(before[place_], state, 10.0)
-    words = find_stall(now, SPEC.nodes, 31.0, 1000.0).words()
+    words = find_stall(now, SPEC.nodes, 31.0, 1000.0, {}).words()
     assert len(words) < 20_000
 
 
