@@ -1,4 +1,4 @@
-# Two images, both Debian 13. `kernel` runs on this machine: user-mode Linux, and the mke2fs that makes the guest's disks
+# Three images, all Debian 13. `kernel` runs on this machine: user-mode Linux, and the mke2fs that makes the guest's disks
 # (older ones cannot read a tar archive). `system` is what the guest's disk is made from: its own Docker, Compose v2, and
 # what the host side of gradwire and the tests of links import (there Python 3.13).
 ARG BASE_IMAGE=debian:trixie-slim
@@ -24,3 +24,14 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 COPY init.sh /sbin/netem-init
 COPY restart-dockerd.sh /sbin/restart-dockerd
+
+# A host of a cluster with a kernel of its own: tests/shared/kernel_machine.py. The guest's root is the container's own.
+FROM kernel AS host
+ARG DEBIAN_FRONTEND=noninteractive
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ethtool iproute2 kmod openssh-server procps \
+ && rm -rf /var/lib/apt/lists/* \
+ && mkdir -p /root/.ssh
+ENV LD_PRELOAD=/usr/local/lib/whole_registers.so TMPDIR=/memory
+COPY host-start.sh host-init.sh /sbin/
+CMD ["/sbin/host-start.sh"]

@@ -46,9 +46,7 @@ class DockerHost:
     def start(self):
         """Create it, and wait until ssh works and its engine answers."""
         self.remove()
-        own = [f"BASE={BASE_IMAGE}", f"RELEASE={self.release}"]
-        words = [word for one in own for word in ("--build-arg", one)]
-        docker("build", "--quiet", "--tag", self._image, *words, "-", stdin=DOCKERFILE.read_text())
+        self._build_image()
         self._run_container()
         self._write_keys()
         eventually(self._is_ready)
@@ -129,6 +127,11 @@ class DockerHost:
     def _is_ready(self):
         return self.ssh("docker", "info").returncode == 0
 
+    def _build_image(self):
+        own = [f"BASE={BASE_IMAGE}", f"RELEASE={self.release}"]
+        words = [word for one in own for word in ("--build-arg", one)]
+        docker("build", "--quiet", "--tag", self._image, *words, "-", stdin=DOCKERFILE.read_text())
+
     def _run_container(self):
         words = [*("--detach", "--name", self.container, "--hostname", self.name), *self._images]
         words += ["--network", self._network] if self._network else []
@@ -148,7 +151,8 @@ class DockerHost:
             stdin=key.with_suffix(".pub").read_text(),
         )
         address = self.address
-        known.write_text(f"{address} {self.exec('cat', '/etc/ssh/ssh_host_ed25519_key.pub')}")
+        public = docker("exec", self.container, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+        known.write_text(f"{address} {public}")
         self.write_ssh_config("ssh_config", address, key, known)
 
     def write_ssh_config(self, name, address, key, known):
