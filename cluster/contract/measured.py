@@ -88,8 +88,9 @@ class Measured:
         twice: number of pings of which a second copy arrived.
         gaps: number of runs of pings that did not arrive, except a run at the end; None if it is not to be judged.
         late_ms: how late these pings were sent, on average.
-        early_rtt_ms: first decile of the round trips, less the host's own share: what the link does while the host
-            delays nothing; infinite if no ping came back.
+        early_rtt_ms: first decile of the round trips, or the sum of both directions' first deciles if that is less,
+            without the host's own share: what the link does while the host delays nothing; infinite if no ping came
+            back.
         delay_ms: typical one-way delay, less half of the host's own share; infinite if no ping arrived, None if it
             cannot be measured: nodes on one host share a clock, nodes on two hosts do not.
         early_delay_ms: first decile of the one-way delays, less the same; infinite or None as `delay_ms`.
@@ -236,7 +237,7 @@ def summarise_pings(
     is_summed = jitter or any(link.reorder_pct for link in links if link)
     host_rtt_ms, early_host_ms = statistics.median(host_ms), _early(host_ms)
     fits = [_fit(some, jitter=jitter) for some in taken]
-    round_trips = _summed(fits, taken) if is_summed else _typical(ping.rtt_ms)
+    round_trips = _summed(fits, taken) if is_summed else _typical(ping.rtt_ms, taken)
     rtt_ms, early_rtt_ms = round_trips if ping.rtt_ms else (math.inf, math.inf)
     sent = (ping.sent, arrivals.arrived + arrivals.twice)  # each copy is sent back
     first, second = (
@@ -260,14 +261,22 @@ def summarise_pings(
     return first, second
 
 
-def _typical(rtt_ms: Sequence[float]) -> tuple[float, float]:
-    """Return the median and the first decile of the round trips."""
-    return statistics.median(rtt_ms) if rtt_ms else math.inf, _early(rtt_ms)
+def _typical(rtt_ms: Sequence[float], ways: Sequence[Arrivals]) -> tuple[float, float]:
+    """Return the median and the first decile of the round trips.
+
+    On a crowded host few pings are on time in both directions; then the sum of these directions' first deciles is less.
+    """
+    median_ms = statistics.median(rtt_ms) if rtt_ms else math.inf
+    return median_ms, min(_early(rtt_ms), _early_sum(ways))
 
 
 def _summed(fits: Sequence[Delays], ways: Sequence[Arrivals]) -> tuple[float, float]:
     """Return the same from both directions' own delays."""
-    return sum(fit.mean_ms for fit in fits), sum(_early(way.one_way_ms) for way in ways)
+    return sum(fit.mean_ms for fit in fits), _early_sum(ways)
+
+
+def _early_sum(ways: Sequence[Arrivals]) -> float:
+    return sum(_early(way.one_way_ms) for way in ways)
 
 
 def _without_skips(way: Arrivals, link: Link | None) -> Arrivals:

@@ -19,7 +19,7 @@ FROM ${BASE_IMAGE} AS system
 ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
-      docker.io docker-cli docker-compose iptables iproute2 kmod procps openssh-client make \
+      docker.io docker-cli docker-compose iptables iproute2 kmod procps openssh-client \
       python3 python3-paramiko python3-docker python3-yaml python3-rich python3-cryptography python3-pytest \
  && rm -rf /var/lib/apt/lists/*
 COPY init.sh /sbin/netem-init

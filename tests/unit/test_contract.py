@@ -344,12 +344,21 @@ def test_what_a_link_does_while_the_host_holds_nothing_up_is_told_by_the_earlies
         10.3,
         *[90.0] * 12,
     ]  # the third value ends the earliest tenth of twenty
-    ping = pings(20, trips, arrivals([5.0] * 20))
-    there, back = summarise_pings(ping, arrivals([5.0] * 20), host_ms=[0.2] * 5 + [7.0] * 5)
+    ping = pings(20, trips, arrivals([5.3] * 20))
+    there, back = summarise_pings(ping, arrivals([5.3] * 20), host_ms=[0.2] * 5 + [7.0] * 5)
     assert there.early_rtt_ms == back.early_rtt_ms == pytest.approx(10.4 - 0.2)
     assert summarise_pings(ping._replace(rtt_ms=[]), arrivals([]), [0.2])[0].early_rtt_ms == float(
         "inf"
     )
+
+
+def test_early_round_trips_are_known_though_no_ping_is_early_in_both_directions():
+    """On a crowded machine: a fifth of the pings is on time in each direction, but no ping in both."""
+    there, back = ([5.0] * 4 + [25.0] * 16, [25.0] * 16 + [5.0] * 4)
+    trips = [way + other for way, other in zip(there, back, strict=True)]
+    one, other = summarise_pings(pings(20, trips, arrivals(back)), arrivals(there), host_ms=[0.2])
+    assert min(trips) == 30 and one.rtt_ms == pytest.approx(49.8)
+    assert one.early_rtt_ms == other.early_rtt_ms == pytest.approx(9.8)
 
 
 def test_the_table_has_its_figures_on_the_right_and_fits_a_terminal():
