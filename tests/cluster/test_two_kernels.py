@@ -36,7 +36,10 @@ def make_machine(name, folder, network):
 def machines(tmp_path_factory):
     """Machines west and east, which can reach each other; east's clock is ahead."""
     with start_machines(make_machine, NETWORK, tmp_path_factory.mktemp) as two:
-        two[1].set_clock_ahead(AHEAD_S)
+        west, east = two
+        # user-mode Linux drops super-packets in a tunnel, which this machine would leave whole.
+        west.exec("ip", "link", "set", "dev", "eth0", "gso_max_segs", "1")
+        east.set_clock_ahead(AHEAD_S)
         yield two
 
 
