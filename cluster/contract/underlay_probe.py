@@ -12,12 +12,11 @@ from cluster.contract.probe_session import ProbeSession
 from cluster.links.underlay import HostPath
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
-from protocol.probe import Goodput, PingOrder, SendOrder
+from protocol.probe import Goodput, PingOrder
 
 PINGS, INTERVAL_MS = 60, 4.0
 # For the last echo; hosts farther apart are pinged again, with more patience.
 WAIT_MS, PATIENT_WAIT_MS = 100.0, 1000.0
-FILL_S, FILL_ROUND_TRIPS = 0.4, 4.0  # of a measured TCP connection, at least
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
 # Swarm's hosts tell each other by gossip behind which of them a new node is: after seconds if they are busy.
@@ -111,18 +110,13 @@ def _fill(
     found: dict[Pair, Goodput] = {}
     for some in _rounds(links):
         orders = {
-            link.src: _fill_order(link, round_trips_ms[link.ends], session.address(link.dst))
+            link.src: send_order(link, round_trips_ms[link.ends], session.address(link.dst))
             for link in some
         }
         answers = session.ask(orders, Goodput)
         found |= {link.ends: answers[link.src] for link in some}
     _check_filled(found)
     return {ends: one.goodput_mbyte_s for ends, one in found.items()}
-
-
-def _fill_order(link: Link, rtt_ms: float, peer: str) -> SendOrder:
-    window_s = max(FILL_S, FILL_ROUND_TRIPS * rtt_ms / 1000)
-    return send_order(link, rtt_ms, peer)._replace(window_s=window_s)
 
 
 def _check_filled(found: Mapping[Pair, Goodput]) -> None:

@@ -20,8 +20,9 @@ AHEAD_S = 30
 NETWORK = f"{PREFIX}kernels"
 UP_TIMEOUT_S = 1800  # 1.3 GB of image, unpacked by the slow processor of the guest
 OURS = {"conmon", "runc", "tini"}
-# `mobile`: links of user-mode Linux carry some 50 MB/s. nfqueue: this machine's kernel may have no netem.
-UP = ("--nodes", "2", "--profile", "mobile", "--wire", "nfqueue")
+# Links that user-mode Linux carries on a slow and busy machine. nfqueue: this machine's kernel may have no netem.
+PROFILE = "rate_mbyte_s: 1\ndelay_ms: 40\n"
+UP = ("--nodes", "2", "--wire", "nfqueue", "--profile")
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
 
@@ -67,10 +68,12 @@ def test_the_hosts_have_a_kernel_and_a_clock_each(machines):
 
 
 def test_links_are_judged_by_round_trips_and_times_are_corrected(
-    make_cluster, machines, hosts_file
+    make_cluster, machines, hosts_file, tmp_path
 ):
+    (tmp_path / "slow.yml").write_text(PROFILE)
     cluster = make_cluster("kernels")
-    cluster.run("up", "--hosts", hosts_file, *UP, timeout_s=UP_TIMEOUT_S)
+    words = ("--hosts", hosts_file, *UP, tmp_path / "slow.yml")
+    cluster.run("up", *words, timeout_s=UP_TIMEOUT_S)
     proof = cluster.json("verify", check=None)
     assert not proof["broken"], proof
     (note,) = [note for note in proof["notes"] if "clock" in note]
