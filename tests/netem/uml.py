@@ -33,6 +33,17 @@ def top_control_group() -> tuple[str, ...]:
     return ("--cgroup-parent", TOP_CONTROL_GROUP[driver]) if driver in TOP_CONTROL_GROUP else ()
 
 
+def one_processor() -> list[str]:
+    """Return `docker run` arguments that give a guest nearly all of one processor.
+
+    Its clock must not measure what else this machine does. In Docker's own cgroup, which all containers share, the
+    weight would count against other containers only, and all of them together would weigh no more than one process
+    outside.
+    """
+    last = str((os.cpu_count() or 1) - 1)
+    return ["--cpuset-cpus", last, "--cpu-shares", str(CPU_SHARES), *top_control_group()]
+
+
 @dataclass(frozen=True)
 class Guest:
     """The configuration of a guest.
@@ -64,12 +75,7 @@ class Guest:
             *(word for here, there in volumes.items() for word in ("--volume", f"{here}:{there}")),
             *("--tmpfs", f"/memory:exec,size={MEMORY_MIB + 512}m", "--env", "TMPDIR=/memory"),
             *("--env", "LD_PRELOAD=/usr/local/lib/whole_registers.so"),
-            # The guest's clock must not measure what else this machine does: the guest is pinned to one processor, of
-            # which its weight gives it nearly all. In Docker's own cgroup, which all containers share, the weight
-            # would count against other containers only, and all of them together would weigh no more than one process
-            # outside.
-            *("--cpuset-cpus", str((os.cpu_count() or 1) - 1), "--cpu-shares", str(CPU_SHARES)),
-            *top_control_group(),
+            *one_processor(),
             *(IMAGE, "linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
             *("ubd0=/root.ext4", "ubd1r=/data.ext4", "root=/dev/ubda", "rootfstype=ext4", "rw"),
             *("con=null", "con0=null,fd:1", "uml_dir=/memory", "umid=guest"),

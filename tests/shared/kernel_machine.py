@@ -1,14 +1,18 @@
 """A machine without an engine whose kernel, and so clock and boot id, are its own: user-mode Linux in a container."""
 
 import shlex
+import sys
 
 from containers import PROJECT_DIR
 from docker_hosts import BareMachine, docker
 
 from cluster.engine.image import BASE_IMAGE
 
-IMAGE = "gradwire-netem-host"
 FOLDER = PROJECT_DIR / "tests" / "netem"
+sys.path.insert(0, str(FOLDER))
+from uml import one_processor  # noqa: E402
+
+IMAGE = "gradwire-netem-host"
 MEMORY = "/memory:exec,size=8g"  # of which the guest's memory and disk take what they use
 CAPABILITIES = ("NET_ADMIN", "NET_RAW")  # to hand over the address, and all packets
 
@@ -41,6 +45,6 @@ class KernelMachine(BareMachine):
 
     def _run_container(self):
         words = ["--detach", "--name", self.container, "--hostname", self.name]
-        words += ["--network", self._network, "--tmpfs", MEMORY]
+        words += ["--network", self._network, "--tmpfs", MEMORY, *one_processor()]
         words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
         docker("run", *words, IMAGE)
