@@ -47,7 +47,7 @@ def write_page(page: Page, folder: Path, name: str = NAME, *, pictures: bool = F
 
     Args:
         page: its content.
-        folder: the folder to write to.
+        folder: the folder to write to; made if it is missing.
         name: name of the files, without extension.
         pictures: whether to write PNG files, too.
 
@@ -80,6 +80,7 @@ def _write(
     shown = {chart.name for chart in charts} if pictures else set()
     contents[f"{name}.md"] = page_markdown(page, shown).encode()
     contents[f"{name}.csv"] = page_csv(page).encode()
+    folder.mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():
         write_atomically(folder / file, content, MODE)
     return [folder / file for file in contents]

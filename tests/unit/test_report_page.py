@@ -278,8 +278,7 @@ def test_a_report_changes_nothing_of_the_run_s_own(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     folder = make_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    elsewhere = tmp_path / "not there" / "yet"
     assert main([str(folder), "--output", str(elsewhere)]) == 0
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert {path.name for path in elsewhere.iterdir()} == {"report.md", "report.csv"}
