@@ -29,7 +29,7 @@ COPY restart-dockerd.sh /sbin/restart-dockerd
 FROM kernel AS host
 ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
- && apt-get install -y --no-install-recommends ethtool iproute2 kmod openssh-server procps \
+ && apt-get install -y --no-install-recommends iproute2 kmod openssh-server procps \
  && rm -rf /var/lib/apt/lists/* \
  && mkdir -p /root/.ssh
 ENV LD_PRELOAD=/usr/local/lib/whole_registers.so TMPDIR=/memory
