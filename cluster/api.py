@@ -42,6 +42,7 @@ from cluster.shaping.link_state import (
     apply_plans,
     apply_some,
     clear_links,
+    inspect_links,
     planned_link_state,
     read_link_state,
     refuse_replayed,
@@ -49,6 +50,7 @@ from cluster.shaping.link_state import (
 from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
 from cluster.shaping.temporary_changes import note_temporary_change, restoring
 from cluster.ssh.fleet import Fleet
+from protocol.link_report import Marks
 from protocol.node_plan import NodePlan
 
 if TYPE_CHECKING:
@@ -355,16 +357,21 @@ class Cluster:
         if effort not in EFFORTS:
             raise unknown("effort", effort, EFFORTS)
         with self.alone:
-            link_state = self._links_to_measure()
+            link_state, marks = self._links_to_measure()
             prover = Prover(self.engine, self.spec, self.fleet, self.console)
-            return prover.measure(link_state, EFFORTS[effort], budget_s).contract
+            return prover.measure(link_state, EFFORTS[effort], budget_s, marks).contract
 
-    def _links_to_measure(self) -> LinkState:
-        """Return the links in force: undo what a killed command left, but refuse if a restart has removed links."""
-        link_state = self.links()
-        refuse_replayed(link_state, "the links cannot be measured")
-        refuse_lost(self.spec, link_state)
-        return self.settle()
+    def _links_to_measure(self) -> tuple[LinkState, Mapping[str, Marks] | None]:
+        """Return the links in force, and their marks if they have been read since the last change.
+
+        Undoes what a killed command left, but refuses if a restart has removed links.
+        """
+        found, marks = inspect_links(self.fleet)
+        refuse_replayed(found, "the links cannot be measured")
+        refuse_lost(self.spec, found)
+        self._settle_limits()
+        restored = restore_links(self.fleet, self.spec, self.console, found)
+        return restored, marks if restored is found else None
 
     def launch(
         self,

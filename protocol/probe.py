@@ -90,6 +90,8 @@ class FloodSend(NamedTuple):
     """The most bytes that the sender may have in the link's queue."""
     seconds: Seconds
     """Duration of the flood."""
+    datagrams: Annotated[int, POSITIVE] | None
+    """The most datagrams to send: no more than the link is asked to carry meanwhile; null: as many as it takes."""
 
 
 class FloodCount(NamedTuple):
@@ -239,7 +241,8 @@ class Flooded(NamedTuple):
     datagrams_s: Annotated[float, COUNT] | None
     """Datagrams a second that arrived from it, each a full packet; null if none were to be counted."""
     full_pct: Annotated[float, within(0, 100)] | None
-    """Per cent of the sends to it that found the link's queue full; null if nothing was to be sent."""
+    """Per cent of the sends to it that found the link's queue full; 100 if all datagrams were sent before the flood's
+    time was over; null if nothing was to be sent."""
     sent_datagrams_s: Annotated[float, COUNT] | None
     """Datagrams a second that were sent to it; null as `full_pct`."""
 

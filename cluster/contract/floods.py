@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cluster.contract.impairments import clumping, fate_variance
 from cluster.contract.probe_plan import LossGoal
-from cluster.contract.probe_rounds import plan_rounds
+from cluster.contract.probe_rounds import Probe, by_shift, plan_starts
 from cluster.links.expected import Access, Expected
 from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT
@@ -35,14 +35,15 @@ SHARED_SKIP_S = 0.3  # until links have settled on their shares
 # limit, because the slowest need two to be counted.
 SHARED_S = 1.0
 SHARED_DATAGRAMS, LONGEST_SHARED_S = 6, 20.0
-QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender keeps in the link's queue, at most
+# What a sender keeps in the link's queue, at most: so long may a busy machine stop it. Links that share an uplink or
+# downlink keep less, because a queue behind them must drain after all of it.
+QUEUE_MS, SHARED_QUEUE_MS, QUEUE_SHARE = 100.0, 20.0, 0.5
 SUPER_PACKET_MS = 0.2  # a super-packet that a link takes whole: node.wire.segmentation
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # for one call, at most 64 KB
 # Any machine carries this much: one that carries less is busy, not at its limit.
 HOST_LIMIT_MBYTE_S = 100.0
-# Cost factor of single frames: two cores on a slow day pass 33,000 of them a second, or 50 MB/s (docs/LOG.md,
-# 2026-11-23).
-FRAME_COST, MOST_FRAMES_PER_S = 4.0, 33_000
+# Of single frames, two cores on a slow day pass 33,000 a second, or 50 MB/s (docs/LOG.md, 2026-11-23).
+MOST_FRAMES_MBYTE_S, MOST_FRAMES_PER_S = 50.0, 33_000
 LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until everything has arrived
 
 
@@ -53,7 +54,7 @@ class Pace(NamedTuple):
         skip_s: the start of a flood that does not count.
         least_s: the shortest part that counts, on a link without impairments.
         pause_s: between two rounds, for what a sender may have left in its queue.
-        budget_mbyte_s: the total rate that is flooded side by side.
+        budget_mbyte_s: the total rate that is flooded side by side, where links take super-packets.
     """
 
     skip_s: float
@@ -117,12 +118,15 @@ def link_floods(
     With a `share` of what would go side by side, they are longer by 1 / `share`, at most by MOST_TIMES_LONGER.
     With `losses`, floods last until so many losses are to be expected, and not only until a link's rate is known.
     """
-    rounds = plan_rounds(links, nodes, pace.budget_mbyte_s, load_mbyte_s=load_mbyte_s, share=share)
     longer = min(1 / share, MOST_TIMES_LONGER)
-    floods = [[_flood(link, pace, longer) for link in some] for some in rounds]
+    floods = [_flood(link, pace, longer) for link in by_shift(links, nodes)]
     if losses:
-        floods = [[_for_losses(flood, losses) for flood in some] for some in floods]
-    return _one_after_another(floods)
+        floods = [_for_losses(flood, losses) for flood in floods]
+    probes = [Probe(flood.link, flood.over_s, load_mbyte_s(flood.link, pace)) for flood in floods]
+    starts_s = plan_starts(probes, pace.budget_mbyte_s, share)
+    return [
+        replace(flood, at_s=LEAD_S + at_s) for flood, at_s in zip(floods, starts_s, strict=True)
+    ]
 
 
 def access_floods(asked: Expected, accesses: Iterable[Access]) -> list[Flood]:
@@ -140,7 +144,7 @@ def _shared(links: Sequence[Link], mbyte_s: float) -> list[Flood]:
     enough_s = SHARED_DATAGRAMS * len(links) * FRAME_BYTES / (mbyte_s * 1e6)
     counted_s = max(SHARED_S, min(enough_s, LONGEST_SHARED_S))
     seconds = max(skip_s + counted_s, *(flood.seconds for flood in floods))
-    pause_s = max(USUAL.pause_s, len(links) * QUEUE_MS / 1e3)
+    pause_s = max(USUAL.pause_s, len(links) * SHARED_QUEUE_MS / 1e3)
     return [Flood(link, 0.0, seconds, skip_s, pause_s, shares=True) for link in links]
 
 
@@ -181,8 +185,9 @@ def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
         address=address,
         port=port,
         at_once=at_once(flood.link),
-        queued_bytes=queued_bytes(flood.link),
+        queued_bytes=queued_bytes(flood.link, SHARED_QUEUE_MS if flood.shares else QUEUE_MS),
         seconds=round(flood.seconds, 3),
+        datagrams=None if flood.shares else math.ceil(flood.seconds / _datagram_s(flood.link)),
     )
 
 
@@ -213,7 +218,7 @@ def at_once(link: Link) -> int:
     If the link takes several whole, no more than that: cutting a larger one costs the machine many times as much.
     """
     room_ms = min(BURST_MS, link.buffer_ms * BURST_SHARE)
-    most = MOST_AT_ONCE if _takes_frames(link) else _whole(link)
+    most = MOST_AT_ONCE if takes_frames(link) else _whole(link)
     return max(1, min(MOST_AT_ONCE, most, int(room_ms / 1e3 / _datagram_s(link))))
 
 
@@ -222,18 +227,20 @@ def _whole(link: Link) -> int:
     return int(SUPER_PACKET_MS / 1e3 / _datagram_s(link))
 
 
-def _takes_frames(link: Link) -> bool:
+def takes_frames(link: Link) -> bool:
+    """Return whether everything that the link carries is cut into single frames."""
     return link.is_impaired or _whole(link) < 2
 
 
-def load_mbyte_s(link: Link) -> float:
+def load_mbyte_s(link: Link, pace: Pace = USUAL) -> float:
     """Return how much of a pace's budget a link takes: frames cost a machine more than super-packets."""
-    return link.rate_mbyte_s * (FRAME_COST if _takes_frames(link) else 1.0)
+    cost = pace.budget_mbyte_s / MOST_FRAMES_MBYTE_S if takes_frames(link) else 1.0
+    return link.rate_mbyte_s * cost
 
 
-def queued_bytes(link: Link) -> int:
+def queued_bytes(link: Link, most_ms: float = QUEUE_MS) -> int:
     """Return how much a sender may keep in the link's queue: enough to sleep a while, but never a full queue."""
-    return round(link.rate_mbyte_s * 1e3 * min(QUEUE_MS, link.buffer_ms * QUEUE_SHARE))
+    return round(link.rate_mbyte_s * 1e3 * min(most_ms, link.buffer_ms * QUEUE_SHARE))
 
 
 def _flood(link: Link, pace: Pace = USUAL, longer: float = 1.0) -> Flood:

@@ -42,7 +42,7 @@ from cluster.contract.verdicts import (
 from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
 from cluster.shaping.host_load import compare_readings, overload_sentence
-from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
+from cluster.shaping.link_state import LinkState, expected_of, settings_document
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 
@@ -97,15 +97,14 @@ def measure_contract(
         settings=settings_document(link_state),
     )
     sure = contract.holds and not contract.measured_again
-    return contract if sure else _note_overload(contract, fleet, link_state, witness.most_late_ms)
+    return contract if sure else _note_overload(contract, fleet.hosts, link_state, witness)
 
 
 def _note_overload(
-    contract: Contract, fleet: Fleet, before: LinkState, late_ms: Mapping[str, float]
+    contract: Contract, hosts: Mapping[str, str], before: LinkState, witness: Witness
 ) -> Contract:
-    """Add a note on the host's load, if it was the limit."""
-    now = read_link_state(fleet).shown
-    load = compare_readings(before.shown, now, late_ms, fleet.hosts)
+    """Add a note on the host's load until the last link that was not as asked, if it was the limit."""
+    load = compare_readings(before.shown, witness.latest, witness.most_late_ms, hosts)
     # The average over the whole time may be fine although the host was overloaded for a part of it.
     overload = overload_sentence(load.limits or contract.limits)
     if not overload:
@@ -184,6 +183,7 @@ class _Survey:
         pass decides; for what depends on chance, all passes count together, except those in which the host was busy.
         """
         verdicts, again = measure(_Look(links)), 0
+        measured = verdicts
         earlier: dict[Link, Measured] = {}
         share = 1.0
         for look in range(1, LOOKS):
@@ -200,10 +200,11 @@ class _Survey:
             known = {v.link: v.measured for v in doubtful if v.speed_holds and v.measured.speed_by}
             # What a busy pass found is left out; what the passes before it found still counts.
             earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
-            share *= SMALLER * carried_share(doubtful)
+            share *= SMALLER * carried_share(measured)
             lossy = frozenset(v.link for v in doubtful if "loss" in v.failed)
             some = _Look([v.link for v in doubtful], known, earlier, lossy, share)
-            news = {v.link: v for v in measure(some)}
+            measured = measure(some)
+            news = {v.link: v for v in measured}
             verdicts = [news.get(v.link, v) for v in verdicts]
         return verdicts, again
 

@@ -26,7 +26,7 @@ class Rate:
 
     Attributes:
         mbyte_s: the rate, in bytes on the wire.
-        full_pct: share of the sends that found the link's queue full.
+        full_pct: share of the sends that found the link's queue full; 100 if all was sent in time.
         sent_mbyte_s: what its sender sent, in bytes on the wire.
     """
 

@@ -152,7 +152,7 @@ def loss_pings(
 def look_pings(links: Sequence[Link], peers: Mapping[str, str], streams: int) -> PingOrder:
     """Plan the pings of a look, which check whether links exist and have the delays asked for."""
     jitter_ms = max(link.jitter_ms for link in links)
-    interval_ms = max(LOOK_INTERVAL_MS, jitter_ms, streams / LOSS_PINGS_S * 1000)
+    interval_ms = max(LOOK_INTERVAL_MS, jitter_ms, streams / PINGS_S * 1000)
     order = _ping_order(links, peers, FEWEST_LOOKS, interval_ms)
     fitting = int(LOOK_S * 1000 / order.interval_ms)
     return order._replace(pings=min(MOST_LOOKS, max(FEWEST_LOOKS, fitting)))

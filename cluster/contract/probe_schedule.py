@@ -20,6 +20,7 @@ from cluster.contract.floods import (
     floods_s,
     link_floods,
     may_be_clipped,
+    takes_frames,
 )
 from cluster.contract.probe_plan import (
     PATH_APART,
@@ -37,11 +38,13 @@ from cluster.contract.probe_rounds import path_groups, plan_rounds
 from cluster.links.expected import Expected
 from protocol.link import Link
 
-STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
+# Of TCP side by side, which must leave the CPU some room. Of single frames, half: at 100, 64 nodes on two cores carried
+# a third of the connections too slowly.
+STREAM_BUDGET_MBYTE_S, STREAM_FRAME_COST = 100.0, 2.0
 # How long a bounded measurement may take with TCP on every link: with few nodes, with more.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
-# If that is too long: time limits for TCP on a sample of the links, and for floods at the usual pace.
-MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
+# If that is too long: time limits for floods at the usual pace, and for TCP on a sample of the links at either pace.
+MOST_FLOODS_S, MOST_SAMPLE_S, BRISK_SAMPLE_S = 60.0, 30.0, 18.0
 MOST_LOSSES_S = 30.0  # for losses that are only told from none: else the contract has a note
 MOST_BURSTS_S = 6.0  # for queues, even if all else takes the whole time
 PROBERS_S, PROBER_S = 0.3, 0.1  # until the probes run: a fixed part, and per node
@@ -138,22 +141,32 @@ def _schedule_speeds(
     seconds = rest_s + _streams_s(asked, streams, nodes) + _floods_s(asked, flooded, nodes, effort)
     if seconds <= budget_s or not streams:
         return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(), seconds)
-    sample = _sample(asked, streams, nodes, seed)
+    pace, flooding_s = USUAL, _floods_s(asked, alive, nodes, effort)
+    if effort.bounded and flooding_s > MOST_FLOODS_S:
+        pace, flooding_s = BRISK, _floods_s(asked, alive, nodes, effort, BRISK)
+    sample_s = MOST_SAMPLE_S if pace is USUAL else BRISK_SAMPLE_S
+    sample = _sample(asked, streams, nodes, seed, sample_s)
     note = (
         f"TCP on every link would have taken about {seconds:.0f} s: TCP measured {len(sample)} of {len(streams)} links "
         f"(no two out of one node, drawn by seed {seed}), and datagrams the rates of all; --full uses TCP on all"
     )
-    pace, flooding_s = USUAL, _floods_s(asked, alive, nodes, effort)
-    if effort.bounded and flooding_s > MOST_FLOODS_S:
-        pace, flooding_s = BRISK, _floods_s(asked, alive, nodes, effort, BRISK)
     seconds = rest_s + _streams_s(asked, sample, nodes) + flooding_s
-    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(), seconds, pace, note)
+    return ProbeSchedule(
+        frozenset(sample),
+        frozenset(alive),
+        frozenset(),
+        seconds,
+        pace,
+        note,
+    )
 
 
-def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
-    """Return the links on which TCP is tried if not on all: one out of each node, or of fewer if that takes long."""
+def _sample(
+    asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: int, most_s: float
+) -> list[Link]:
+    """Return the links on which TCP is tried if not on all: one out of each node, or of fewer within the time limit."""
     sample = one_of_each(links, nodes, seed)
-    while len(sample) > 1 and _streams_s(asked, sample, nodes) > MOST_SAMPLE_S:
+    while len(sample) > 1 and _streams_s(asked, sample, nodes) > most_s:
         sample = sample[::2]
     return sample
 
@@ -186,14 +199,21 @@ def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[
 
 
 def stream_rounds(
-    asked: Expected, links: Sequence[Link], nodes: Sequence[str], share: float = 1.0
+    asked: Expected,
+    links: Sequence[Link],
+    nodes: Sequence[str],
+    share: float = 1.0,
 ) -> list[list[Link]]:
     """Return the rounds in which TCP is tried; `share`: of what usually goes side by side.
 
     A node receives acknowledgements for what it sends, 2 to 4 % of that, which its downlink then lacks.
     """
     single = {*asked.uplinks, *asked.downlinks}
-    return plan_rounds(links, nodes, STREAM_BUDGET_MBYTE_S, single, share=share)
+    return plan_rounds(links, nodes, STREAM_BUDGET_MBYTE_S, single, _stream_load_mbyte_s, share)
+
+
+def _stream_load_mbyte_s(link: Link) -> float:
+    return link.rate_mbyte_s * (STREAM_FRAME_COST if takes_frames(link) else 1.0)
 
 
 def _rest_s(asked: Expected, paths: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:

@@ -95,14 +95,19 @@ class Prover:
     console: Console
 
     def measure(
-        self, link_state: LinkState, effort: Effort, most_s: float | None = None
+        self,
+        link_state: LinkState,
+        effort: Effort,
+        most_s: float | None = None,
+        marks: Mapping[str, Marks] | None = None,
     ) -> Measurement:
         """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
 
-        If links are lost or changed meanwhile, the contract does not hold. No proof is kept if anything else changed,
-        or if speeds were not measured. A contract that does not hold deletes an earlier proof.
+        `marks` have just been read together with `link_state`; None: they are read here, which takes seconds with many
+        nodes. If links are lost or changed meanwhile, the contract does not hold. No proof is kept if anything else
+        changed, or if speeds were not measured. A contract that does not hold deletes an earlier proof.
         """
-        before = self.now()[1] if effort.speeds else None
+        before = self._before(link_state, marks) if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
         after, now = self.now()
         contract = replace(contract, changed=changed_links(link_state, after))
@@ -154,6 +159,9 @@ class Prover:
     @property
     def _path(self) -> Path:
         return self.spec.state_dir / FILE
+
+    def _before(self, link_state: LinkState, marks: Mapping[str, Marks] | None) -> Standing:
+        return self.now()[1] if marks is None else self._standing(link_state, marks)
 
     def _keep(self, before: Standing, now: Standing, contract: Mapping[str, object]) -> None:
         if not now.is_whole or before.differences(now):

@@ -260,11 +260,11 @@ def judge_access(
 
 
 def carried_share(verdicts: Iterable[Verdict]) -> float:
-    """Return which share of the links' rates the machine carried where senders were the limit; 1 where none was."""
+    """Return which share of a link's rate the machine carried in the median; 1 of a link whose sender kept it busy."""
     shares = [
-        verdict.measured.rate.mbyte_s / verdict.expected_rate_mbyte_s
+        rate.mbyte_s / verdict.expected_rate_mbyte_s if rate.is_machine else 1.0
         for verdict in verdicts
-        if verdict.measured.rate is not None and verdict.measured.rate.is_machine
+        if (rate := verdict.measured.rate) is not None
     ]
     return min(1.0, max(LEAST_SHARE, statistics.median(shares))) if shares else 1.0
 

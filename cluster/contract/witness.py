@@ -74,6 +74,11 @@ class Witness:
         for node, late_ms in self._late_ms.items():
             self.most_late_ms[node] = max(late_ms, self.most_late_ms.get(node, 0.0))
 
+    @property
+    def latest(self) -> Mapping[str, Shown]:
+        """What the nodes reported at the last look, or before the measurement if there was none."""
+        return self._now
+
     def received(self) -> Received:
         """Return what the wires have counted so far, for each link at the node where it ends.
 

@@ -30,16 +30,19 @@ def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
         left.path.unlink(missing_ok=True)
 
 
-def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkState:
+def restore_links(
+    fleet: Fleet, spec: ClusterSpec, console: Console, link_state: LinkState | None = None
+) -> LinkState:
     """Apply the recorded links again on nodes where others are in force; return the links then in force.
 
     While a temporary change (a trace, `shape --for`) is going on, only on nodes that have lost their links.
+    `link_state` is what has just been read, as reading many nodes takes seconds; None: it is read here.
 
     Raises:
         NodeError: a node does not answer, or could not apply its links.
     """
     adopt_links(fleet, spec)
-    link_state, recorded = read_link_state(fleet), read_record(spec) or {}
+    link_state, recorded = link_state or read_link_state(fleet), read_record(spec) or {}
     wrong = not_as_recorded(spec, link_state, recorded)
     if not wrong:
         return link_state

@@ -51,7 +51,7 @@ def main() -> int:
     address, nodes = sys.argv[1], int(sys.argv[2])
     renice(NICE)
     log: PingLog = {}
-    gauge = TimerGauge()
+    gauge = TimerGauge(nodes)
     try:
         datagrams = bound_socket(address)
         listener = socket.create_server((address, PROBE_PORT), backlog=128)

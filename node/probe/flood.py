@@ -8,6 +8,7 @@ counts them. So a slow machine can measure fast links.
 One order holds the floods of a whole timetable: no round trip to the client lies between two of them.
 """
 
+import math
 import select
 import socket
 import struct
@@ -73,7 +74,10 @@ def send_timed(moments: Mapping[str, float], send: Callable[[str], None]) -> Non
 
 
 def _send(send: FloodSend) -> Sent:
-    """Send one flood. Returns for how many sends, in per cent, the link's queue was full, and datagrams a second."""
+    """Send one flood. Returns for how many sends, in per cent, the link's queue was full, and datagrams a second.
+
+    All count as such if everything is in the queue before the link has had time to carry it: then it is the limit.
+    """
     began = time.monotonic()
     sends = full = sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -82,7 +86,10 @@ def _send(send: FloodSend) -> Sent:
         sock.connect((send.address, send.port))
         size = datagram_bytes(sock)
         block = bytes(size * segments_at_once(sock, size, send.at_once))
+        most_bytes = math.inf if send.datagrams is None else size * send.datagrams
         while (took_s := time.monotonic() - began) < send.seconds:
+            if sent >= most_bytes:
+                return 100.0, round(sent / size / send.seconds, 1)
             is_full, sent_bytes = _send_block(sock, block)
             sends, full, sent = sends + 1, full + is_full, sent + sent_bytes
     return round(100 * full / max(1, sends), 1), round(sent / size / took_s, 1) if sends else 0.0

@@ -76,3 +76,13 @@ def test_slow_start_after_idle_is_taken_away_where_asked_and_read_back():
     assert not has_slow_start({"Sysctls": without["node1"]["sysctls"]})
     for sysctls in (usual, {"net.ipv4.tcp_slow_start_after_idle": "1"}, {}, None):
         assert has_slow_start({"Sysctls": sysctls})
+
+
+def test_health_checks_of_many_nodes_do_not_come_at_once():
+    """Each starts two processes: 64 at once would keep the host busy for seconds."""
+    services = compose_document(ClusterSpec(size=64))["services"].values()
+    every_s = [int(one["healthcheck"]["interval"].removesuffix("s")) for one in services]
+    assert sum(1 / seconds for seconds in every_s) < 1
+    late = every_s[8:]
+    assert min(late) > every_s[0]
+    assert len(set(late)) == len(late)

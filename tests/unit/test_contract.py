@@ -11,7 +11,7 @@ from cluster.contract.floods import flooded_mbyte_s
 from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured, Queue, Rate, summarise_pings
 from cluster.contract.table import print_contract
-from cluster.contract.verdicts import Contract, judge, judge_access
+from cluster.contract.verdicts import Contract, carried_share, judge, judge_access
 from cluster.links.expected import (
     Expected,
     all_reduce_mbyte_s,
@@ -444,3 +444,15 @@ def test_a_link_that_is_broken_is_not_said_to_be_cut():
     print_contract(Contract((judge(BACK, Expected(LINKS), silent),)), said := io.StringIO())
     assert "BROKEN: delay, rtt" not in said.getvalue()  # its own delay was measured well
     assert "BROKEN: rtt" in said.getvalue() and "is cut" not in said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("starved", "share"),
+    [(0, 1.0), (2, 1.0), (5, 0.3), (9, 0.3)],
+)
+def test_a_machine_that_carried_most_links_has_carried_them(starved, share):
+    """A sender that had to wait for a moment says nothing about what the machine carries."""
+    rates = [Rate(1.5, 0.0)] * starved + [Rate(5.0, 60.0)] * (9 - starved)
+    verdicts = [judge(THERE, Expected(LINKS), replace(GOOD, rate=rate)) for rate in rates]
+    assert carried_share(verdicts) == pytest.approx(share)
+    assert carried_share([judge(THERE, Expected(LINKS), GOOD)]) == 1.0  # no rate has been measured

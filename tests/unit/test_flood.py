@@ -20,7 +20,9 @@ from cluster.contract.impairments import clumping
 from cluster.contract.probe_plan import ANY_LOSSES, EFFORTS, TELLING_LOSSES
 from cluster.contract.probe_schedule import make_probe_schedule
 from cluster.links.expected import Expected, loss_interval
+from node.probe import timers
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
+from node.probe.timers import tick_s
 from protocol.link import Link
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
@@ -68,9 +70,7 @@ def test_the_kernel_counts_what_nobody_reads():
 
 def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
     port, silent = free_ports(2)
-    send = FloodSend(
-        at_s=0.05, address="127.0.0.1", port=port, at_once=4, queued_bytes=60_000, seconds=0.2
-    )
+    send = FloodSend(0.05, "127.0.0.1", port, 4, queued_bytes=60_000, seconds=0.2, datagrams=None)
     counts = {
         "self": FloodCount(port=port, skip_s=0.05, until_s=None),
         "silent": FloodCount(port=silent, skip_s=0, until_s=0.1),
@@ -85,11 +85,48 @@ def test_a_sender_tells_whether_the_way_out_was_full():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 0))
         port = sink.getsockname()[1]
-        send = FloodSend(0.0, "127.0.0.1", port, at_once=1, queued_bytes=60_000, seconds=0.1)
+        send = FloodSend(
+            0.0, "127.0.0.1", port, 1, queued_bytes=60_000, seconds=0.1, datagrams=None
+        )
         found = flood(FloodOrder({"peer": send}, {}, seconds=0.1), "127.0.0.1")
     sent_s = found["peer"].sent_datagrams_s
     assert found["peer"] == Flooded(datagrams_s=None, full_pct=0.0, sent_datagrams_s=sent_s)
     assert sent_s > 1000
+
+
+def test_a_sender_stops_when_its_link_has_all_that_it_can_carry_meanwhile():
+    """Then the link, and not the sender, decides how long that takes: a busy machine may stop the sender now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 0))
+        sink.settimeout(0.0)
+        port = sink.getsockname()[1]
+        send = FloodSend(0.0, "127.0.0.1", port, 1, queued_bytes=60_000, seconds=0.5, datagrams=2)
+        found = flood(FloodOrder({"peer": send}, {}, seconds=0.5), "127.0.0.1")
+        arrived = list(iter(lambda: received(sink), 0))
+    assert len(arrived) == 2
+    assert found["peer"] == Flooded(datagrams_s=None, full_pct=100.0, sent_datagrams_s=2 / 0.5)
+
+
+def received(sink):
+    """Return the size of the next datagram; 0 if there is none."""
+    try:
+        return len(sink.recv(1 << 16))
+    except BlockingIOError:
+        return 0
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 10, 64, 199])
+def test_timers_of_all_nodes_together_do_not_keep_a_host_busy(nodes):
+    assert nodes / tick_s(nodes) <= 1000.1
+    assert tick_s(nodes) >= 0.01
+
+
+def test_a_timer_gauge_waits_for_as_long_as_its_cluster_wants(monkeypatch):
+    waited = []
+    monkeypatch.setattr(timers.time, "sleep", lambda seconds: waited.append(seconds) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        timers.TimerGauge(64).run()
+    assert waited == [tick_s(64)]
 
 
 def test_what_two_share_by_turns_adds_up():

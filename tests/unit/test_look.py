@@ -1,6 +1,12 @@
 """What a look at the links says."""
 
-from cluster.contract.look import Look, judge_look
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from cluster.contract import look as look_module
+from cluster.contract.look import Look, judge_look, look_at_links
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from protocol.link import Link
@@ -48,3 +54,37 @@ def test_judging_takes_no_pass_over_all_links_for_each_of_them():
     asked = Expected(Counting(links))
     look = judge_look(1.0, asked, dict.fromkeys(links, found))
     assert look.failed == {} and Counting.passes < 10
+
+
+THERE = Link("node1", "node2", 10.0, 25.0, 0.0, 0.0, 50.0)
+BACK = Link("node2", "node1", 10.0, 25.0, 0.0, 0.0, 50.0)
+RIGHT = Measured(
+    50.0, 0.1, samples=4, sent=4, arrived=4, reordered=0, early_rtt_ms=50.0, delay_ms=25.0
+)
+LATE = replace(RIGHT, rtt_ms=90.0, early_rtt_ms=90.0)
+LOST = replace(RIGHT, arrived=3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pinged", "failed"),
+    [
+        (RIGHT, None, [2], ()),
+        (LATE, RIGHT, [2, 1], ()),
+        (LATE, LATE, [2, 1], ("rtt",)),
+        (LATE, LOST, [2, 1], ("loss",)),
+        (LOST, None, [2], ("loss",)),  # by chance it would lose nothing the second time
+    ],
+)
+def test_late_pings_are_repeated_once(monkeypatch, first, second, pinged, failed):
+    answers, asked_for = iter((first, second)), []
+
+    def ping(session, links, asked, order):
+        asked_for.append(len(links))
+        return dict.fromkeys([THERE.ends, BACK.ends], RIGHT) | {THERE.ends: next(answers)}
+
+    monkeypatch.setattr(look_module, "ProbeSession", lambda _: nullcontext())
+    monkeypatch.setattr(look_module, "expected_of", lambda _: Expected((THERE, BACK)))
+    monkeypatch.setattr(look_module, "ping_each_pair", ping)
+    look = look_at_links(None, None)
+    assert asked_for == pinged
+    assert look.failed == ({THERE: failed} if failed else {})

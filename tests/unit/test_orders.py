@@ -11,7 +11,9 @@ from protocol.link import Link
 from protocol.reader import FormatError
 
 PLAN = node_plan([2], [Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)])
-SEND = probe.FloodSend(0.5, "10.0.0.2", 29401, at_once=8, queued_bytes=60_000, seconds=0.3)
+SEND = probe.FloodSend(
+    0.5, "10.0.0.2", 29401, at_once=8, queued_bytes=60_000, seconds=0.3, datagrams=500
+)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The schedule of a measurement: which probe measures each link's rate, what runs concurrently, how long it takes."""
 
+import random
 from collections import Counter
 from itertools import pairwise
+from operator import attrgetter
 
 import pytest
 
@@ -15,10 +17,11 @@ from cluster.contract.floods import (
     flood_orders,
     floods_s,
     link_floods,
+    load_mbyte_s,
     queued_bytes,
 )
 from cluster.contract.probe_plan import EFFORTS, ping_pairs
-from cluster.contract.probe_rounds import path_groups, plan_rounds
+from cluster.contract.probe_rounds import Probe, path_groups, plan_rounds, plan_starts
 from cluster.contract.probe_schedule import (
     budget_s,
     make_probe_schedule,
@@ -30,6 +33,7 @@ from cluster.links.link import draw_links, paths
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
 from node.wire.segmentation import super_packet_bytes
+from protocol.link import Link
 
 NORMAL = EFFORTS["normal"]
 
@@ -178,12 +182,62 @@ def test_floods_keep_to_the_budget_and_to_one_at_a_time_for_each_node():
     floods = link_floods(links, names)
     assert Counter(flood.link for flood in floods) == Counter(links)
     for moment in {flood.at_s for flood in floods}:
-        now = [f for f in floods if f.at_s <= moment < f.over_s]
+        now = [f for f in floods if f.at_s <= moment < f.over_s - 1e-9]
         assert len(now) == 1 or sum(f.link.rate_mbyte_s for f in now) <= USUAL.budget_mbyte_s
         assert len({f.link.src for f in now}) == len({f.link.dst for f in now}) == len(now)
-    starts = sorted({flood.at_s for flood in floods})
-    assert floods_s(floods) > starts[-1] + 0.3
-    assert all(later - earlier > 0.3 for earlier, later in pairwise(starts))
+    assert floods_s(floods) > max(flood.over_s for flood in floods)
+    for end in ("src", "dst"):
+        for name in names:
+            own = sorted(
+                (f for f in floods if getattr(f.link, end) == name), key=attrgetter("at_s")
+            )
+            assert all(later.at_s - earlier.at_s > 0.3 for earlier, later in pairwise(own))
+
+
+def probes_of(links, random):
+    return [Probe(link, random.uniform(0.1, 0.5), link.rate_mbyte_s) for link in links]
+
+
+@pytest.mark.parametrize("budget", [20.0, 60.0, 1e6])
+@pytest.mark.parametrize("size", [2, 3, 7, 20])
+def test_a_probe_starts_as_soon_as_its_ends_are_free_and_the_budget_has_room(size, budget):
+    links, _ = links_of(size)
+    probes = probes_of(links, random.Random(size))
+    timed = list(zip(probes, plan_starts(probes, budget), strict=True))
+    for probe, start in timed:
+        beside = [p for p, at in timed if p is not probe and at <= start < at + p.seconds - 1e-9]
+        together = sum(p.load_mbyte_s for p in (probe, *beside))
+        assert together <= budget or not beside
+        ends = [(way, getattr(p.link, way)) for p in (probe, *beside) for way in ("src", "dst")]
+        assert len(set(ends)) == len(ends)
+        assert probe.link.ends[::-1] not in {p.link.ends for p in beside}
+    if budget == 1e6:
+        # Nothing waits without a reason: when a probe starts, another one ends, or it is the first.
+        ends_s = {0.0, *(at + probe.seconds for probe, at in timed)}
+        assert all(start in ends_s for _, start in timed)
+        least_s = max(
+            sum(p.seconds for p in probes if p.link.src == name) for name in {a.src for a in links}
+        )
+        assert max(at + probe.seconds for probe, at in timed) <= 2 * least_s
+
+
+def test_a_long_probe_does_not_hold_up_those_of_other_nodes():
+    long = Probe(Link("node1", "node2", 1.0, 0.0, 0.0, 0.0, 10.0), 10.0, 1.0)
+    short = [
+        Probe(Link("node3", f"node{number}", 1.0, 0.0, 0.0, 0.0, 10.0), 0.5, 1.0)
+        for number in (4, 5, 6)
+    ]
+    assert plan_starts([long, *short], 100.0) == [0.0, 0.0, 0.5, 1.0]
+    assert plan_starts([long, *short], 100.0, share=0.5) == [0.0, 10.0, 10.5, 11.0]
+
+
+@pytest.mark.parametrize("profile", ["mobile", "wan"])
+def test_thousands_of_floods_leave_hardly_a_moment_unused(profile):
+    """What is sent in all, at what two processors carry, is most of the time that is planned."""
+    links, names = links_of(64, profile)
+    floods = link_floods(links, names, BRISK)
+    busy_s = sum(load_mbyte_s(f.link, BRISK) * (f.over_s - f.at_s) for f in floods)
+    assert floods_s(floods) <= 1.25 * busy_s / BRISK.budget_mbyte_s
 
 
 def test_a_second_look_goes_with_less_beside_it_and_for_longer():
@@ -270,10 +324,11 @@ def test_datagrams_are_sent_as_one_where_their_link_takes_that_whole(rate):
 def test_frames_count_four_times_among_what_is_flooded_side_by_side():
     """A machine carries a limited number of packets per second, whatever their size."""
     links, names = links_of(16, "mobile")
-    floods = link_floods(links, names)
-    for at_s in {flood.at_s for flood in floods}:
-        together = [flood.link.rate_mbyte_s for flood in floods if flood.at_s == at_s]
-        assert sum(together) <= USUAL.budget_mbyte_s / 4
+    for pace, cost in ((USUAL, 4), (BRISK, 6)):
+        floods = link_floods(links, names, pace)
+        for at_s in {flood.at_s for flood in floods}:
+            now = [f for f in floods if f.at_s <= at_s < f.over_s - 1e-9]
+            assert sum(f.link.rate_mbyte_s for f in now) <= pace.budget_mbyte_s / cost
     fast = [link._replace(rate_mbyte_s=60.0) for link in links]
     most = Counter(flood.at_s for flood in link_floods(fast, names)).most_common(1)[0][1]
     assert most == 3  # of a budget of 200 MB/s

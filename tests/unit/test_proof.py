@@ -10,7 +10,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.contract import prover
 from cluster.contract.look import judge_look
 from cluster.contract.measured import Measured
-from cluster.contract.probe_plan import LOOK_S, LOSS_PINGS_S, look_pings, ping_s
+from cluster.contract.probe_plan import LOOK_S, look_pings, ping_s
 from cluster.contract.proof import PARTS, Proof, make_standing, read_proof
 from cluster.contract.verdicts import Contract, judge
 from cluster.engine.resources import Limit, enforced_limits
@@ -195,15 +195,16 @@ def test_of_a_cut_link_it_sees_that_nothing_does():
     assert seen(there=cut, arrived=10).failed == {cut: ("loss",)}
 
 
-@pytest.mark.parametrize(("size", "most_s"), [(3, 1.1), (64, 2.0)])
+@pytest.mark.parametrize(("size", "most_s"), [(3, 1.1), (64, 5.0)])
 def test_its_pings_are_soon_over_and_not_more_than_a_machine_can_send(size, most_s):
+    """Two processors send 6,000 pings a second, but late: of 64 nodes, each look found a thousand links off."""
     spec = ClusterSpec(size=size)
     plans = link_plans(spec.nodes, make_link_spec("mobile", "full", 1, "auto", isolated=False))
     links = [link for plan in plans.values() for link in plan.outgoing().values()]
     streams = size * (size - 1) // 2 + size
     order = look_pings(links, {}, streams)
     assert 3 <= order.pings <= 10 and ping_s(order) <= most_s
-    assert streams * 1000 / order.interval_ms <= LOSS_PINGS_S
+    assert streams * 1000 / order.interval_ms <= 1500.1
     slow = look_pings([THERE._replace(rate_mbyte_s=0.01)], {}, 2)
     assert slow.pings * slow.interval_ms <= 1000 * LOOK_S
 

@@ -54,7 +54,7 @@ PROOF = (
     Mutation(
         "later passes do not go by what the machine has carried",
         "cluster/contract/measure.py",
-        "share *= SMALLER * carried_share(doubtful)",
+        "share *= SMALLER * carried_share(measured)",
         "share *= SMALLER",
         "tests/unit/test_measure.py::test_a_later_pass_floods_at_once_no_more_than_the_machine_has_carried",
     ),
