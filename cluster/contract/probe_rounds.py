@@ -9,9 +9,7 @@ from typing import NamedTuple
 from cluster.contract.probe_plan import joins, ping_pairs
 from protocol.link import Link
 
-LOOK_AHEAD = (
-    200  # probes that are tried when one ends: for thousands of links, all would take seconds
-)
+LOOK_AHEAD = 200  # probes that are tried when one ends: to try thousands takes seconds
 
 
 class Probe(NamedTuple):
@@ -68,7 +66,7 @@ def plan_starts(probes: Sequence[Probe], budget_mbyte_s: float, share: float = 1
 def _start_early(probes: Sequence[Probe], budget_mbyte_s: float) -> tuple[list[float], float]:
     """Return when each probe starts, and the most that goes side by side."""
     waiting, starts_s = dict(enumerate(probes)), [0.0] * len(probes)
-    running = _Round(frozenset())
+    running = _SideBySide(frozenset())
     ends: list[tuple[float, int]] = []  # a heap: when which probe ends
     now_s = most_mbyte_s = 0.0
     while waiting:
@@ -97,15 +95,15 @@ def _first_fit(
     budget_mbyte_s: float,
     single: Collection[str],
     load_mbyte_s: Callable[[Link], float],
-) -> list["_Round"]:
+) -> list["_SideBySide"]:
     least = min(map(load_mbyte_s, links), default=0.0)
-    rounds: list[_Round] = []
-    unfilled: list[_Round] = []
+    rounds: list[_SideBySide] = []
+    unfilled: list[_SideBySide] = []
     for link in by_shift(links, nodes):
         load = load_mbyte_s(link)
         found = next((one for one in unfilled if one.takes(link, budget_mbyte_s - load)), None)
         if found is None:
-            found = _Round(frozenset(single))
+            found = _SideBySide(frozenset(single))
             rounds.append(found)
             unfilled.append(found)
         found.add(link, load)
@@ -115,7 +113,7 @@ def _first_fit(
 
 
 @dataclass(eq=False)
-class _Round:
+class _SideBySide:
     """Links that are probed side by side."""
 
     single: frozenset[str]

@@ -151,14 +151,7 @@ def _schedule_speeds(
         f"(no two out of one node, drawn by seed {seed}), and datagrams the rates of all; --full uses TCP on all"
     )
     seconds = rest_s + _streams_s(asked, sample, nodes) + flooding_s
-    return ProbeSchedule(
-        frozenset(sample),
-        frozenset(alive),
-        frozenset(),
-        seconds,
-        pace,
-        note,
-    )
+    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(), seconds, pace, note)
 
 
 def _sample(
@@ -199,10 +192,7 @@ def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[
 
 
 def stream_rounds(
-    asked: Expected,
-    links: Sequence[Link],
-    nodes: Sequence[str],
-    share: float = 1.0,
+    asked: Expected, links: Sequence[Link], nodes: Sequence[str], share: float = 1.0
 ) -> list[list[Link]]:
     """Return the rounds in which TCP is tried; `share`: of what usually goes side by side.
 
