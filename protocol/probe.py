@@ -2,9 +2,9 @@
 
 `python -m node.probe ADDRESS NODES` runs on every node at once. It first writes `ProbeReady` or `Failure`. Then it
 answers one order after the other; each order and each answer is one line with a JSON object. The key `do` names the
-order (`ping`, `arrivals`, `send`, `flood`, `burst`, `timers`); the other keys are below. The answer to all orders but
-`send` and `timers` has names of nodes as keys: exactly those that the order names. `Failure` may replace any answer.
-The probe ends at once when its standard input ends.
+order (`ping`, `arrivals`, `send`, `flood`, `burst`, `timers`, `show`); the other keys are below. The answer to `ping`,
+`arrivals`, `flood` and `burst` has names of nodes as keys: exactly those that the order names. `Failure` may replace
+any answer. The probe ends at once when its standard input ends.
 """
 
 from collections.abc import Collection, Mapping
@@ -161,9 +161,16 @@ class TimersOrder(NamedTuple):
     """`timers`: report how late timers were. The answer is `TimersLate`."""
 
 
+class ShowOrder(NamedTuple):
+    """`show`: report what is in force on the node. The answer is `protocol.link_report.Shown`.
+
+    It is what `node.wire show` prints, without starting Python on each node.
+    """
+
+
 MOST_COPIES = 100
 """Copies of one ping that links may make, at most: each link on the way doubles some."""
-Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder | TimersOrder
+Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder | TimersOrder | ShowOrder
 NamingOrder = PingOrder | ArrivalsOrder | FloodOrder | BurstOrder
 """The orders whose answer has a value for each node that they name."""
 
@@ -174,6 +181,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "flood": FloodOrder,
     "burst": BurstOrder,
     "timers": TimersOrder,
+    "show": ShowOrder,
 }
 """The types of orders, by the value of their key `do`."""
 

@@ -81,7 +81,7 @@ def measure_contract(
     schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)
     console.say(f"contract: {len(link_state.links)} links, about {schedule.seconds:.0f} s")
     with ProbeSession(fleet) as session, console.progress("contract") as report:
-        witness = Witness(fleet, session, link_state.shown)
+        witness = Witness(fleet.hosts, session, link_state.shown)
         survey = _Survey(session, witness, asked, via, effort, schedule, report)
         of_links, links_again = survey.until_sure(survey.links, link_state.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))

@@ -12,6 +12,7 @@ from cluster.ssh.fleet import Fleet
 from cluster.ssh.liveness import ASK_INTERVAL_S, LOOK_INTERVAL_S
 from cluster.ssh.remote_process import CLOSED, RemoteProcess
 from protocol.lines import encode_order
+from protocol.link_report import Shown
 from protocol.probe import (
     ORDERS,
     Failure,
@@ -19,6 +20,7 @@ from protocol.probe import (
     Order,
     ProbeReady,
     SendOrder,
+    ShowOrder,
     TimersLate,
     TimersOrder,
     read_replies,
@@ -84,7 +86,9 @@ class ProbeSession:
         """A node's address on the data network."""
         return self._addresses[node]
 
-    def ask(self, orders: Mapping[str, SendOrder | TimersOrder], kind: type[T]) -> dict[str, T]:
+    def ask(
+        self, orders: Mapping[str, SendOrder | TimersOrder | ShowOrder], kind: type[T]
+    ) -> dict[str, T]:
         """Send each node its order, all at once; return their answers, of one type, by node.
 
         Raises:
@@ -98,6 +102,10 @@ class ProbeSession:
         """Return by how much timers were late on each node since the last call, on average; raises as `ask`."""
         answers = self.ask(dict.fromkeys(self._addresses, TimersOrder()), TimersLate)
         return {name: answer.late_ms for name, answer in answers.items()}
+
+    def shown(self) -> dict[str, Shown]:
+        """Return what is in force on each node, as read by its probe: sooner than by a new process; raises as `ask`."""
+        return self.ask(dict.fromkeys(self._addresses, ShowOrder()), Shown)
 
     def ask_of_each(
         self, orders: Mapping[str, NamingOrder], kind: type[T]

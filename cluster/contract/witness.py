@@ -8,8 +8,7 @@ from cluster.contract.doubt import Strain, make_strain
 from cluster.contract.measured import DropCount
 from cluster.contract.probe_session import ProbeSession
 from cluster.shaping.host_load import compare_readings
-from cluster.shaping.link_state import read_link_state
-from cluster.ssh.fleet import Fleet
+from cluster.shaping.link_state import checked_state
 from protocol.link import Link, Pair
 from protocol.link_report import Shown, WireCounters
 
@@ -54,10 +53,18 @@ class DropCounters:
 
 
 class Witness:
-    """An observer of the host load: reads all nodes if something does not hold, and compares with the last reading."""
+    """An observer of the host load: reads all nodes if something does not hold, and compares with the last reading.
 
-    def __init__(self, fleet: Fleet, session: ProbeSession, readings: Mapping[str, Shown]) -> None:
-        self._fleet, self._session = fleet, session
+    Args:
+        hosts: `Fleet.hosts`.
+        session: the probes, which read the nodes.
+        readings: what the nodes reported before.
+    """
+
+    def __init__(
+        self, hosts: Mapping[str, str], session: ProbeSession, readings: Mapping[str, Shown]
+    ) -> None:
+        self._hosts, self._session = hosts, session
         self._before = self._now = readings
         self._late_ms: Mapping[str, float] = {}
         self.most_late_ms: dict[str, float] = {}
@@ -69,7 +76,7 @@ class Witness:
         Raises:
             NodeError: a node does not answer, or its answer cannot be parsed.
         """
-        self._before, self._now = self._now, read_link_state(self._fleet).shown
+        self._before, self._now = self._now, self._read()
         self._late_ms = self._session.timers_late_ms()
         for node, late_ms in self._late_ms.items():
             self.most_late_ms[node] = max(late_ms, self.most_late_ms.get(node, 0.0))
@@ -85,12 +92,14 @@ class Witness:
         Raises:
             NodeError: a node does not answer, or its answer cannot be parsed.
         """
-        shown = read_link_state(self._fleet).shown
         return {
             (peer, node): counters
-            for node, reading in shown.items()
+            for node, reading in self._read().items()
             for peer, counters in reading.received.items()
         }
+
+    def _read(self) -> Mapping[str, Shown]:
+        return checked_state(self._session.shown()).shown
 
     def strain(self, nodes: Sequence[str], pings_late_ms: float = 0.0) -> Strain | None:
         """Return how the host was the limit of these nodes; None if it was not.
@@ -104,5 +113,5 @@ class Witness:
             for readings in (self._before, self._now)
         )
         late_ms = {node: max(pings_late_ms, self._late_ms.get(node, 0.0)) for node in nodes}
-        load = compare_readings(before, now, late_ms, self._fleet.hosts)
+        load = compare_readings(before, now, late_ms, self._hosts)
         return make_strain(load, pings_late_ms, src=nodes[0])

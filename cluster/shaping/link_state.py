@@ -199,17 +199,17 @@ def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkSta
     Raises:
         NodeError: a node does not answer, or its answer cannot be parsed.
     """
-    return _checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
+    return checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
 
 
 def inspect_links(fleet: Fleet) -> tuple[LinkState, dict[str, Marks]]:
     """Return the links in force and each node's marks, which later reveal changes; raises as `read_link_state`."""
     found = fleet.run_read(Inspected, [*WIRE, "inspect"])
-    link_state = _checked_state({name: item.shown for name, item in found.items()})
+    link_state = checked_state({name: item.shown for name, item in found.items()})
     return link_state, {name: item.marks for name, item in found.items()}
 
 
-def _checked_state(shown: Mapping[str, Shown]) -> LinkState:
+def checked_state(shown: Mapping[str, Shown]) -> LinkState:
     """Return the links in force, if the nodes' reports are valid.
 
     Raises:

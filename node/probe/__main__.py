@@ -26,6 +26,7 @@ from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
 from node.probe.timers import TimerGauge
 from protocol.lines import parse_order
+from protocol.link_report import Shown
 from protocol.ports import PROBE_PORT
 from protocol.probe import (
     ORDERS,
@@ -36,6 +37,7 @@ from protocol.probe import (
     PingOrder,
     ProbeReady,
     SendOrder,
+    ShowOrder,
     TimersLate,
     TimersOrder,
 )
@@ -114,6 +116,24 @@ def _obey(
             return burst(order, own_address)
         case TimersOrder():
             return TimersLate(gauge.take_late_ms())
+        case ShowOrder():
+            return _show()
+
+
+def _show() -> Shown:
+    """Return what is in force on this node.
+
+    Raises:
+        OSError: tc cannot tell.
+    """
+    # Imported here: most probes are never asked, and this takes longer than all else that they import.
+    from node.wire.apply import show  # noqa: PLC0415
+    from node.wire.commands import WireError  # noqa: PLC0415
+
+    try:
+        return show()
+    except WireError as error:
+        raise OSError(str(error)) from error
 
 
 def _require_free(address: str, ports: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
-from cluster.contract import measure, witness
+from cluster.contract import measure
 from cluster.contract.measured import DropCount, Measured, Queue, Rate
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_schedule import ProbeSchedule
@@ -46,9 +46,9 @@ class Nodes:
         host = HostCounters(at_s=self.read, cores=[CORE], waiting_s=None, throttled_s=None)
         return Shown(None, None, {}, {}, [], Lateness(packets, late, 20.0, 0), host, SETTINGS, [])
 
-    def read_link_state(self, fleet):
+    def shown(self):
         self.read += 1
-        return SimpleNamespace(shown=self.readings())
+        return self.readings()
 
 
 @pytest.fixture
@@ -65,11 +65,10 @@ def make_survey(monkeypatch):
             return {link.ends: replace(now, delay_ms=link.delay_ms) for link in links}
 
         monkeypatch.setattr(measure, "ping_links", ping_links)
-        monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
         names = ["node2", "node3", "node4"]
         late_ms = {name: timers_late_ms.get(name, 0.1) for name in names}
-        prober = SimpleNamespace(nodes=names, timers_late_ms=lambda: late_ms)
-        seen = Witness(SimpleNamespace(hosts={}), prober, nodes.readings())
+        prober = SimpleNamespace(nodes=names, timers_late_ms=lambda: late_ms, shown=nodes.shown)
+        seen = Witness({}, prober, nodes.readings())
         timetable = ProbeSchedule(frozenset(), frozenset(), frozenset(), 1.0)
         return measure._Survey(
             prober, seen, Expected(links), via, EFFORTS["quick"], timetable, lambda words: None
@@ -252,7 +251,7 @@ def test_the_wires_counters_are_of_the_pings_and_of_the_whole_look():
     assert counters.of(BACK) is None  # its node reports no counters
 
 
-def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
+def test_what_a_node_says_of_its_wire_is_known_by_the_link():
     nodes = Nodes(())
     reading = nodes.reading
 
@@ -260,8 +259,7 @@ def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
         return reading(name)._replace(received={"node9": WireCounters(7, len(name))})
 
     nodes.reading = received
-    monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
-    found = Witness(None, None, {}).received()
+    found = Witness({}, nodes, {}).received()
     assert found["node9", "node2"] == WireCounters(7, 5) and len(found) == 3
 
 

@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from fuzzing.documents import example
 
 from cluster.base.errors import NodeError
 from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
@@ -19,8 +20,18 @@ from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
 from protocol.lines import parse_order
 from protocol.link import Link
-from protocol.probe import ORDERS, ArrivalsOrder, Goodput, PingOrder, Pings, SendOrder, TimersOrder
-from protocol.reader import document
+from protocol.link_report import Shown
+from protocol.probe import (
+    ORDERS,
+    ArrivalsOrder,
+    Goodput,
+    PingOrder,
+    Pings,
+    SendOrder,
+    ShowOrder,
+    TimersOrder,
+)
+from protocol.reader import document, read
 
 THERE = Link("node1", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
 BACK = Link("node2", "node1", 5.0, 1.0, 0.0, 0.0, 40.0)
@@ -35,6 +46,9 @@ ARRIVED = {
 PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": ARRIVED}
 
 
+SHOWN = example(Shown)
+
+
 def honest(order):
     match order:
         case PingOrder():
@@ -45,6 +59,8 @@ def honest(order):
             return {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0], "note": ""}
         case TimersOrder():
             return {"late_ms": 0.2}
+        case ShowOrder():
+            return SHOWN
     return dict.fromkeys(
         order.names, {"datagrams_s": 3000.0, "full_pct": 95.0, "sent_datagrams_s": 3100.0}
     )
@@ -313,3 +329,24 @@ def test_what_the_others_say_of_a_lost_node_is_not_the_reason(lines):
         lose()
         session.ask({"node1": TimersOrder()}, Goodput)
     assert set(failed.value.outcomes) == {"node2", "node4"}
+
+
+def test_probes_say_what_is_in_force():
+    with make_session() as session:
+        assert session.shown() == dict.fromkeys(("node1", "node2"), read(Shown, SHOWN))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"error": "tc is not installed on this node"}, "node2: tc is not installed"),
+        (SHOWN | {"notes": [5]}, "node2: .notes"),
+        ({"late_ms": 0.2}, "node2: 'late_ms: unknown key"),
+    ],
+)
+def test_a_node_that_cannot_say_what_is_in_force_is_named(said, words):
+    with (
+        make_session(lambda it: said if "plan" in it else it) as session,
+        pytest.raises(NodeError, match=words),
+    ):
+        session.shown()

@@ -29,6 +29,7 @@ from protocol.probe import (
     PingOrder,
     Pings,
     SendOrder,
+    ShowOrder,
     TimersLate,
     TimersOrder,
 )
@@ -88,9 +89,9 @@ def _perhaps(draw, one, is_odd):
 class ProbeChannel(Channel):
     """`python -m node.probe`, with an answer to each order."""
 
-    def __init__(self, address, twist=None):
+    def __init__(self, node, address, twist=None):
         super().__init__(json.dumps({"ready": address}).encode() + b"\n")
-        self._twist, self._count = twist, 0
+        self._node, self._twist, self._count = node, twist, 0
 
     def send(self, data):
         place = self._out.tell()
@@ -100,7 +101,8 @@ class ProbeChannel(Channel):
         return len(data)
 
     def _said(self, order):
-        values, line, when, _ = self._twist or (dict(GOOD), None, 0, "")
+        values, line, when, show = self._twist or (dict(GOOD), None, 0, SHOWN[self._node])
+        values = {**values, Shown: show}
         self._count += 1
         if line is not None and self._count > when:
             return line.encode()
@@ -118,6 +120,8 @@ def tree_of(order, said):
             return said[Goodput]
         case TimersOrder():
             return said[TimersLate]
+        case ShowOrder():
+            return said[Shown]
         case PingOrder():
             kind = Pings
         case ArrivalsOrder():
@@ -139,7 +143,9 @@ class ProbedFleet(FakeFleet):
 
     def start(self, node, argv):
         *_, address, _nodes = argv
-        return RemoteProcess(node, ProbeChannel(address, self._twist if node == "node2" else None))
+        return RemoteProcess(
+            node, ProbeChannel(node, address, self._twist if node == "node2" else None)
+        )
 
 
 def measure(twist, table):
