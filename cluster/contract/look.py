@@ -38,10 +38,11 @@ class Look:
     measured: Mapping[Link, Measured]
     failed: Mapping[Link, tuple[str, ...]]
 
-    @property
-    def late(self) -> list[Link]:
-        """The links whose packets came at the wrong time, but all of them."""
-        return [link for link, what in self.failed.items() if "loss" not in what]
+    def updated(self, news: "Look") -> "Look":
+        """Return a copy with what a later look at some of the links has found."""
+        kept = {link: what for link, what in self.failed.items() if link not in news.measured}
+        measured = {**self.measured, **news.measured}
+        return Look(news.seconds, measured, {**kept, **news.failed})
 
     def words(self) -> str:
         """Return the first links that are not as asked, with the failed checks; '' if there are none."""
@@ -78,15 +79,15 @@ def look_at_links(fleet: Fleet, link_state: LinkState) -> Look:
     """
     started, asked = time.monotonic(), expected_of(link_state)
     with ProbeSession(fleet) as session:
-        measured = _pinged(session, asked.links, asked)
-        if late := judge_look(0.0, asked, measured).late:
-            measured |= _pinged(session, late, asked)
-    return judge_look(time.monotonic() - started, asked, measured)
+        look = _ping(session, asked.links, asked, started)
+        late = [link for link, what in look.failed.items() if "loss" not in what]
+        return look.updated(_ping(session, late, asked, started)) if late else look
 
 
-def _pinged(session: ProbeSession, links: Sequence[Link], asked: Expected) -> dict[Link, Measured]:
+def _ping(session: ProbeSession, links: Sequence[Link], asked: Expected, started: float) -> Look:
     pinged = by_clocks(ping_each_pair(session, links, asked.links, look_pings), asked)
-    return {link: pinged[link.ends] for link in links}
+    measured = {link: pinged[link.ends] for link in links}
+    return judge_look(time.monotonic() - started, asked, measured)
 
 
 def judge_look(seconds: float, asked: Expected, measured: Mapping[Link, Measured]) -> Look:
