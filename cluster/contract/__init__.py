@@ -4,9 +4,9 @@ Reading order: `prover` (measures, or trusts an earlier proof), `measure` (the w
 proved links are still there), `proof` (the record of a contract that held).
 
 What is sent and when: `probe_plan` (pings and TCP streams), `floods` (datagrams, for rates), `bursts` (for queues),
-`probe_rounds` (probes that do not disturb one another), `probe_schedule` (TCP or datagrams, duration). Running it:
-`probe_session` (a process on every node), `probe_results` (orders out, results in), `underlay_probe` (the network
-between hosts).
+`probe_concurrency` (probes that run side by side without disturbing one another), `probe_schedule` (TCP or datagrams,
+duration). Running it: `probe_session` (a process on every node), `probe_results` (orders out, results in),
+`underlay_probe` (the network between hosts).
 
 Judging it: `measured` (a link's values from answers), `delays` (delay distribution), `checks` (tolerances),
 `impairments` (loss bursts, duplication, corruption, reordering), `witness` (host load meanwhile) and `doubt` (failures

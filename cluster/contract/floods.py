@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cluster.contract.impairments import clumping, fate_variance
+from cluster.contract.probe_concurrency import Probe, by_shift, plan_starts
 from cluster.contract.probe_plan import LossGoal
-from cluster.contract.probe_rounds import Probe, by_shift, plan_starts
 from cluster.links.expected import Access, Expected
 from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT

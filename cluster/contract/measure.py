@@ -12,6 +12,7 @@ from cluster.contract.checks import hides_queue, is_rate_in_doubt, round_trip_ji
 from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
 from cluster.contract.measured import Measured, Queue, Rate
 from cluster.contract.notes import notes_on
+from cluster.contract.probe_concurrency import path_groups
 from cluster.contract.probe_plan import PATH_APART, Effort
 from cluster.contract.probe_results import (
     Pinged,
@@ -23,7 +24,6 @@ from cluster.contract.probe_results import (
     ping_links,
     ping_losses,
 )
-from cluster.contract.probe_rounds import path_groups
 from cluster.contract.probe_schedule import (
     ProbeSchedule,
     budget_s,

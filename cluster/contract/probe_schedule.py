@@ -22,6 +22,7 @@ from cluster.contract.floods import (
     may_be_clipped,
     takes_frames,
 )
+from cluster.contract.probe_concurrency import path_groups, plan_rounds
 from cluster.contract.probe_plan import (
     PATH_APART,
     Effort,
@@ -34,7 +35,6 @@ from cluster.contract.probe_plan import (
     send_s,
     streams_of,
 )
-from cluster.contract.probe_rounds import path_groups, plan_rounds
 from cluster.links.expected import Expected
 from protocol.link import Link
 

@@ -20,8 +20,8 @@ from cluster.contract.floods import (
     load_mbyte_s,
     queued_bytes,
 )
+from cluster.contract.probe_concurrency import Probe, path_groups, plan_rounds, plan_starts
 from cluster.contract.probe_plan import EFFORTS, ping_pairs
-from cluster.contract.probe_rounds import Probe, path_groups, plan_rounds, plan_starts
 from cluster.contract.probe_schedule import (
     budget_s,
     make_probe_schedule,

@@ -74,14 +74,14 @@ PROOF = (
     ),
     Mutation(
         "a flood waits until all others of its round are over",
-        "cluster/contract/probe_rounds.py",
+        "cluster/contract/probe_concurrency.py",
         "heapq.heappush(ends, (now_s + probe.seconds, number))",
         "heapq.heappush(ends, (now_s + max(p.seconds for p in probes), number))",
         "tests/unit/test_probe_schedule.py::test_a_long_probe_does_not_hold_up_those_of_other_nodes",
     ),
     Mutation(
         "a node floods two at once",
-        "cluster/contract/probe_rounds.py",
+        "cluster/contract/probe_concurrency.py",
         "return self.busy.isdisjoint(self._ends(link)) and link.ends[::-1] not in self.busy",
         "return link.ends[::-1] not in self.busy",
         "tests/unit/test_probe_schedule.py::"
@@ -258,7 +258,7 @@ PROOF = (
     ),
     Mutation(
         "a second look floods slow links as many at a time as the first",
-        "cluster/contract/probe_rounds.py",
+        "cluster/contract/probe_concurrency.py",
         "share * fullest_mbyte_s",
         "share * budget_mbyte_s",
         "tests/unit/test_probe_schedule.py::test_a_second_look_at_slow_links_goes_with_less_beside_it_too",
