@@ -25,6 +25,9 @@ RETRY_S = 0.02
 # How long an sshd may take to send its greeting; doubled after each timeout, up to the second value. Frequent retries
 # would load a busy machine further, because each connection starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
+# How long an sshd may accept connections without a greeting before it counts as stopped; many nodes that start together
+# on a busy machine are silent for long.
+NO_GREETING_S, NO_GREETING_PER_NODE_S = 30.0, 2.0
 PAUSE_S = 0.25  # before the next login after one that was not done
 # How long a login may take, doubled after each that is not done: one that hangs must not cost the whole wait.
 LOGIN_S, LONGEST_LOGIN_S = 15.0, 120.0
@@ -90,7 +93,12 @@ class Closing(threading.Event):
 
 
 def log_in(
-    node: Node, state_dir: Path, deadline: float, closing: Closing, dial: Dial = dial_directly
+    node: Node,
+    state_dir: Path,
+    deadline: float,
+    closing: Closing,
+    dial: Dial = dial_directly,
+    no_greeting_s: float = NO_GREETING_S,
 ) -> SSHClient:
     """Connect to a node, waiting for its sshd.
 
@@ -100,15 +108,16 @@ def log_in(
         deadline: when to stop waiting (time.monotonic).
         closing: set when the connection is no longer needed.
         dial: connects to the node's sshd.
+        no_greeting_s: how long sshd may accept connections without a greeting.
 
     Raises:
-        TimedOut: the node did not answer before the deadline, or no login was done.
+        TimedOut: the node did not answer before the deadline or fell silent, or no login was done.
         GivenUp: `closing` was set.
         ClusterError: the node presented another key than the pinned one, or refused ours.
     """
     login_s = LOGIN_S
     while True:
-        sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial))
+        sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial, no_greeting_s))
         left_s = max(1.0, deadline - time.monotonic())
         try:
             return _log_in_once(node, state_dir, min(login_s, left_s), closing, sock)
@@ -248,22 +257,33 @@ def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
 
 
 def wait_for_sshd(
-    node: Node, deadline: float, closing: threading.Event, dial: Dial = dial_directly
+    node: Node,
+    deadline: float,
+    closing: threading.Event,
+    dial: Dial = dial_directly,
+    no_greeting_s: float = NO_GREETING_S,
 ) -> socket.socket:
-    """Return a socket on which sshd has sent its greeting: Docker's port proxy accepts connections before sshd runs."""
-    greeting_s = GREETING_S
+    """Return a socket on which sshd has sent its greeting: Docker's port proxy accepts connections before sshd runs.
+
+    Raises:
+        TimedOut: at the deadline, or once connections have been accepted without a greeting for `no_greeting_s`.
+        GivenUp: `closing` was set.
+    """
+    greeting_s, silent_s = GREETING_S, 0.0
     while not closing.is_set():
         try:
             sock = dial(node, greeting_s)
             if _speaks_ssh(sock):
                 return sock
-            reason = "no sshd there yet"
+            reason, silent_s = "no sshd there yet", 0.0
         except TimeoutError:
-            reason = f"sshd said nothing for {greeting_s:g} s"
-            greeting_s = min(2 * greeting_s, LONGEST_GREETING_S)
+            silent_s += greeting_s
+            reason = f"sshd said nothing for {silent_s:g} s"
+            left_s = max(no_greeting_s - silent_s, RETRY_S)
+            greeting_s = min(2 * greeting_s, LONGEST_GREETING_S, left_s)
         except OSError as error:
-            reason = str(error)
-        if time.monotonic() > deadline:
+            reason, silent_s = str(error), 0.0
+        if time.monotonic() > deadline or silent_s >= no_greeting_s:
             raise TimedOut(f"{node.ssh_host}:{node.ssh_port}: {reason}")
         time.sleep(RETRY_S)
     raise GivenUp

@@ -18,6 +18,8 @@ from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import Node
 from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import (
+    NO_GREETING_PER_NODE_S,
+    NO_GREETING_S,
     Closing,
     Dial,
     GivenUp,
@@ -218,7 +220,8 @@ class Fleet:
     def log_in(self, node: Node, deadline: float) -> None:
         """Connect to one node unless it is connected; raises as `cluster.ssh.connection.log_in`."""
         if node.name not in self._clients:
-            client = log_in(node, self._state_dir, deadline, self.closing, self._dial)
+            silent_s = NO_GREETING_S + NO_GREETING_PER_NODE_S * len(self.nodes)
+            client = log_in(node, self._state_dir, deadline, self.closing, self._dial, silent_s)
             self._clients[node.name] = client
             if self.closing.is_set():  # `close` may have run before the line above
                 hang_up([client])

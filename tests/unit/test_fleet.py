@@ -18,9 +18,9 @@ from cluster.ssh.keys import LOGIN_KEY
 
 
 class Door:
-    """A listening socket that greets each client after a delay, as sshd on a busy machine does."""
+    """A listening socket that greets each client after a delay, as sshd on a busy machine does; None: hangs up."""
 
-    def __init__(self, greeting_after_s: float) -> None:
+    def __init__(self, greeting_after_s: float | None) -> None:
         self.knocks = 0
         self._after_s = greeting_after_s
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -37,6 +37,9 @@ class Door:
             threading.Thread(target=self._greet, args=(caller,), daemon=True).start()
 
     def _greet(self, caller: socket.socket) -> None:
+        if self._after_s is None:
+            caller.close()
+            return
         time.sleep(self._after_s)
         with caller:
             try:
@@ -56,11 +59,12 @@ def wait_at(monkeypatch):
     monkeypatch.setattr(connection, "GREETING_S", 0.05)
     doors = []
 
-    def wait(greeting_after_s: float, timeout_s: float) -> Door:
+    def wait(greeting_after_s: float | None, timeout_s: float, no_greeting_s: float = 30) -> Door:
         door = Door(greeting_after_s)
         doors.append(door)
         node = Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", door.port)
-        connection.wait_for_sshd(node, time.monotonic() + timeout_s, connection.Closing()).close()
+        deadline, closing = time.monotonic() + timeout_s, connection.Closing()
+        connection.wait_for_sshd(node, deadline, closing, no_greeting_s=no_greeting_s).close()
         return door
 
     yield wait
@@ -80,6 +84,20 @@ def test_a_slow_sshd_gets_the_time_that_it_needs(wait_at):
 def test_waiting_ends_at_the_deadline_and_says_what_was_there(wait_at):
     with pytest.raises(connection.TimedOut, match="sshd said nothing for"):
         wait_at(10, timeout_s=0.2)
+
+
+def test_an_sshd_that_accepts_connections_without_a_greeting_is_not_waited_for_until_the_deadline(
+    wait_at, monkeypatch
+):
+    monkeypatch.setattr(connection, "LONGEST_GREETING_S", 0.2)
+    with pytest.raises(connection.TimedOut, match=r"sshd said nothing for 0\.\d+ s"):
+        wait_at(10, timeout_s=600, no_greeting_s=0.5)
+
+
+def test_one_that_is_not_there_yet_is_waited_for_until_the_deadline(wait_at):
+    """Docker's port proxy accepts a connection and closes it."""
+    with pytest.raises(connection.TimedOut, match="no sshd there yet"):
+        wait_at(None, timeout_s=0.5, no_greeting_s=0.1)
 
 
 def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path):
