@@ -28,6 +28,14 @@ LAUNCHING = (
         "tests/unit/test_ring_order.py::test_an_order_by_name_decides_which_node_has_which_rank",
     ),
     Mutation(
+        "an sshd that says nothing is waited for until the deadline",
+        "cluster/ssh/connection.py",
+        "> deadline or silent_s >= no_greeting_s",
+        "> deadline",
+        "tests/unit/test_fleet.py::"
+        "test_an_sshd_that_accepts_connections_without_a_greeting_is_not_waited_for_until_the_deadline",
+    ),
+    Mutation(
         "ranks have two minutes to end",
         "protocol/rank.py",
         "GRACE_S = 10.0",
