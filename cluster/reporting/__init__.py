@@ -6,7 +6,8 @@ Reading order: `run_data` (the values of a report), `read_run` (a run folder int
 under traces could carry), `failures` (who failed, with the ends of logs) and `notes` (what was lost or left out).
 
 The content: `lanes` (what ranks did over time), `sentences` (one above each section), `charts` (values into Vega-Lite),
-`verdicts` (the strip of five answers), `sections` (sentences, charts, tables, logs), `compare` (several runs).
+`verdicts` (the strip of five answers), `sections` (sentences, charts, tables, logs), `compare` (several runs) with
+`differences` (what distinguishes them).
 
 The output: `render` (charts into SVG and PNG), `library` (Vega as one script), `page` (HTML), `markdown` (text),
 `tables` (CSV), `trace` (Perfetto), `write` (writes the report) and `after_run` (does so after every launch).

@@ -1,9 +1,15 @@
-"""Several runs on one page: a table, their attributions, and their overlaid loss curves. Pure."""
+"""Several runs on one page: a table, their attributions, and their overlaid curves of tests and losses. Pure."""
 
 from collections.abc import Sequence
 
 from cluster.base.wording import counted
-from cluster.reporting.charts.compare import attributions_chart, losses_chart, run_labels
+from cluster.reporting.charts.compare import (
+    attributions_chart,
+    losses_chart,
+    run_labels,
+    tests_chart,
+)
+from cluster.reporting.differences import differences
 from cluster.reporting.notes import first_shown
 from cluster.reporting.page import Page
 from cluster.reporting.run_data import RunData
@@ -23,7 +29,8 @@ def comparison_page(runs: Sequence[RunData]) -> Page:
     shown = runs[:MOST_RUNS]
     notes = [f"{run.name}: {note}" for run in shown for note in run.notes]
     notes += first_shown("runs", len(runs), MOST_RUNS)
-    found = [_table(shown), *_losses(shown), *_attributions(shown), _commands(shown)]
+    found = [_table(shown), *_tests(shown), *_losses(shown), *_attributions(shown)]
+    found.append(_commands(shown))
     return Page("comparison of runs", counted(len(shown), "run"), _lead(shown), (), found, notes)
 
 
@@ -45,7 +52,16 @@ def _lead(runs: Sequence[RunData]) -> str:
 
 def _table(runs: Sequence[RunData]) -> Section:
     names = [name for name in TEST_DIGITS if any(name in run.tested for run in runs)]
-    header = ["run", "ended", "links", "host", "wall s", "steps"]
+    differ = differences(runs)
+    header = [
+        "run",
+        *(["differs in"] if any(differ) else []),
+        "ended",
+        "links",
+        "host",
+        "wall s",
+        "steps",
+    ]
     header += [
         *(name.replace("_", " ") for name in names),
         "final loss",
@@ -54,7 +70,8 @@ def _table(runs: Sequence[RunData]) -> Section:
         "what",
     ]
     rows: Rows = [
-        [label, run.status, run.proof.words, _host(run), run.wall_s, run.steps_done]
+        [label, *([words] if any(differ) else [])]
+        + [run.status, run.proof.words, _host(run), run.wall_s, run.steps_done]
         + [
             *(run.tested.get(name) for name in names),
             run.final_loss,
@@ -62,7 +79,7 @@ def _table(runs: Sequence[RunData]) -> Section:
             _transfer_s(run),
             run.title,
         ]
-        for label, run in zip(run_labels(runs), runs, strict=True)
+        for label, words, run in zip(run_labels(runs), differ, runs, strict=True)
     ]
     limited = [run.name for run in runs if run.limits]
     warning = (
@@ -99,6 +116,12 @@ def _transfer_s(run: RunData) -> float | None:
     if run.attribution is None:
         return None
     return round(sum(s for part, s in run.attribution.seconds.items() if part != "skew"), 2)
+
+
+def _tests(runs: Sequence[RunData]) -> list[Section]:
+    chart = tests_chart(runs)
+    sentence = "What tests during the runs gave, against what it cost."
+    return [Section("tests", "Tests", sentence, [chart])] if chart else []
 
 
 def _losses(runs: Sequence[RunData]) -> list[Section]:

@@ -401,25 +401,6 @@ def test_csv_has_every_figure_of_every_table(tmp_path):
     assert found["links", "node1->node3", "goodput MB/s"] == "4.75"
 
 
-def test_runs_are_compared(tmp_path):
-    first, second = (make_run(tmp_path / name, steps=n) for name, n in (("a", 10), ("b", 20)))
-    change_summary(second, wall_s=42.6, host={"limits": ["packets were late"]})
-    page = comparison_page([read_run(first), read_run(second)])
-    assert page.lead == "a was the fastest, 21.3 s; b took 2.00 times as long."
-    assert [section.key for section in page.sections] == [
-        *("runs", "losses", "attribution", "reproduce")
-    ]
-    assert "The host was the limit of b" in page.sections[0].sentence
-    rows = page.sections[1].charts[0].data["losses"]
-    assert {row["run"] for row in rows} == {"a", "b"}
-
-
-def test_a_run_is_compared_with_itself(tmp_path):
-    run = read_run(make_run(tmp_path / "a"))
-    page = comparison_page([run, run])
-    assert [row[0] for row in page.sections[0].tables[0].rows] == ["a (1)", "a (2)"]
-
-
 def test_metrics_without_end_are_read_as_far_as_they_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("cluster.reporting.read_run.MOST_STEP_LINES", 30)
     monkeypatch.setattr("cluster.reporting.read_run.LEAST_STEP_LINES", 10)

@@ -1,8 +1,14 @@
-"""Charts of several runs: overlaid loss curves, attributions as bars."""
+"""Charts of several runs: overlaid curves of tests and losses, attributions as bars."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from cluster.reporting.charts.learning import AXES, Clock, loss_rows
+from cluster.reporting.charts.learning import (
+    AXES,
+    MOST_POINTS,
+    Clock,
+    chosen_test,
+    loss_rows,
+)
 from cluster.reporting.charts.theme import (
     LINE_LEGEND,
     NARROW_PX,
@@ -10,6 +16,7 @@ from cluster.reporting.charts.theme import (
     SCHEMA,
     WIDE_PX,
     Chart,
+    Row,
     Rows,
     Spec,
     colour,
@@ -18,6 +25,7 @@ from cluster.reporting.charts.theme import (
     row_px,
     spec,
 )
+from cluster.reporting.differences import series_of
 from cluster.reporting.run_data import RunData
 
 DASHES = ([1, 0], [6, 3], [2, 2])
@@ -30,6 +38,8 @@ PART_COLOURS = {
     "window": "checkpoint",
 }
 AXES_COMPARED = ("step", "at_s", "sent_mb")
+MANY_TIMES = 10.0
+SERIES = "A line a run; runs that differ only in their seed have the same colour."
 
 
 def run_labels(runs: Sequence[RunData]) -> list[str]:
@@ -40,49 +50,84 @@ def run_labels(runs: Sequence[RunData]) -> list[str]:
 
 def losses_chart(runs: Sequence[RunData]) -> Chart | None:
     """Return the loss curves; None if no run recorded its loss twice."""
-    rows: Rows = []
-    labels = run_labels(runs)
-    for label, run in zip(labels, runs, strict=True):
-        points = loss_rows(run.steps, Clock(run))
-        rows += [{**point, "run": label} for point in points] if len(points) > 1 else []
+    caption = f"{SERIES} Means over ranks; of a long run, also over some steps at a time."
+    return _curves("losses", "loss", caption, runs, lambda run: loss_rows(run.steps, Clock(run)))
+
+
+def tests_chart(runs: Sequence[RunData]) -> Chart | None:
+    """Return the curves of the most important test that a run made twice; None if none did."""
+    name = chosen_test([one for run in runs for one in run.measures])
+    if name is None:
+        return None
+
+    def rows(run: RunData) -> Rows:
+        return Clock(run).rows(run.measures, name, MOST_POINTS)
+
+    return _curves("tests", name.replace("_", " "), SERIES, runs, rows)
+
+
+def _curves(
+    name: str,
+    title: str,
+    caption: str,
+    runs: Sequence[RunData],
+    rows_of: Callable[[RunData], Rows],
+) -> Chart | None:
+    """Return a line for each run that has two points, against all that it cost."""
+    labels, rows = run_labels(runs), list[Row]()
+    series = series_of(runs, labels)
+    for label, one, run in zip(labels, series, runs, strict=True):
+        points = rows_of(run)
+        rows += [{**p, "run": label, "series": one} for p in points] if len(points) > 1 else []
     if not rows:
         return None
     axes = [axis for axis in AXES_COMPARED if any(row.get(axis) for row in rows)]
-    panels = [_panel(axis, labels, (WIDE_PX - 130) // len(axes)) for axis in axes]
-    narrow = [_panel(axis, labels, NARROW_PX - 62) for axis in axes]
+    shown = list(dict.fromkeys(str(row["series"]) for row in rows))
+    across = {axis: quantitative(axis, AXES[axis]) | _scale(axis, rows) for axis in axes}
+    px = (WIDE_PX - 130) // len(axes)
+    panels = [_panel(name, x, title, shown, px) for x in across.values()]
+    narrow = [_panel(name, x, title, shown, NARROW_PX - 62) for x in across.values()]
     top: Spec = {"$schema": SCHEMA, **frame(), "autosize": {"type": "pad"}, "spacing": 24}
-    caption = (
-        "A line a run: the mean over its ranks; of a long run, also over some steps at a time."
-    )
-    return Chart(
-        "losses", caption, top | {"hconcat": panels}, top | {"vconcat": narrow}, {"losses": rows}
-    )
+    return Chart(name, caption, top | {"hconcat": panels}, top | {"vconcat": narrow}, {name: rows})
 
 
-def _panel(axis: str, labels: list[str], width_px: int) -> Spec:
-    colours = [colour(RUN_KINDS[i % len(RUN_KINDS)]) for i in range(len(labels))]
-    dashes = [DASHES[i // len(RUN_KINDS) % len(DASHES)] for i in range(len(labels))]
+def _scale(axis: str, rows: Rows) -> Spec:
+    """Return the scale of an axis: logarithmic for bytes if some runs sent many times as much as others."""
+    most: dict[object, float] = {}
+    for row in rows if axis == "sent_mb" else []:
+        most[row["run"]] = max(most.get(row["run"], 0.0), float(str(row.get(axis, 0.0))))
+    if not most or max(most.values()) < MANY_TIMES * min(most.values()):
+        return {"axis": {"tickCount": 5}}
+    ticks = [0, *(10**power for power in range(7))]
+    return {"scale": {"type": "symlog"}, "axis": {"values": ticks, "format": ",d"}}
+
+
+def _panel(name: str, x: Spec, title: str, series: list[str], width_px: int) -> Spec:
+    colours = [colour(RUN_KINDS[i % len(RUN_KINDS)]) for i in range(len(series))]
+    dashes = [DASHES[i // len(RUN_KINDS) % len(DASHES)] for i in range(len(series))]
     legend = LINE_LEGEND | {"columns": 1, "labelLimit": 300}
+    figure = {"field": "value", "format": ".4f", "title": title}
     return {
         "width": width_px,
         "height": 180,
-        "data": {"name": "losses"},
+        "data": {"name": name},
         "mark": {"type": "line", "strokeWidth": 1.6},
         "encoding": {
-            "x": quantitative(axis, AXES[axis]) | {"axis": {"tickCount": 5}},
-            "y": quantitative("value", "loss")
+            "x": x,
+            "y": quantitative("value", title)
             | {"scale": {"zero": False}, "axis": {"tickCount": 4}},
             "color": {
-                "field": "run",
-                "scale": {"domain": labels, "range": colours},
+                "field": "series",
+                "scale": {"domain": series, "range": colours},
                 "legend": legend,
             },
             "strokeDash": {
-                "field": "run",
-                "scale": {"domain": labels, "range": dashes},
+                "field": "series",
+                "scale": {"domain": series, "range": dashes},
                 "legend": legend,
             },
-            "tooltip": [{"field": "run"}, {"field": axis}, {"field": "value", "format": ".4f"}],
+            "detail": {"field": "run"},
+            "tooltip": [{"field": "series"}, {"field": "run"}, {"field": x["field"]}, figure],
         },
     }
 

@@ -49,14 +49,16 @@ def figures(run: RunData, most: int = MOST_POINTS) -> list[Figure]:
     """Return the figures that have at least two points: loss, the most important test, returns."""
     clock = Clock(run)
     found = [Figure("loss", loss_rows(run.steps, clock, most), is_line=True)]
-    chosen = next(
-        (name for name in TESTS if sum(one.name == name for one in run.measures) > 1), None
-    )
-    if chosen:
+    if chosen := chosen_test(run.measures):
         found.append(Figure(chosen, clock.rows(run.measures, chosen, most), is_line=False))
     returns = clock.rows(run.measures, "episode_return", most)
     found.append(Figure("episode_return", returns, is_line=False))
     return [figure for figure in found if len(figure.rows) > 1]
+
+
+def chosen_test(measures: Sequence[Measure]) -> str | None:
+    """Return the name of the most important test that was made twice; None if none was."""
+    return next((name for name in TESTS if sum(one.name == name for one in measures) > 1), None)
 
 
 class Clock:
@@ -70,6 +72,9 @@ class Clock:
         for step in sorted(sent):
             so_far += sent[step]
             self._sent_mb[step] = round(so_far / 1e6, 3)
+        self._ended_s: dict[int, float] = {}
+        for point in run.steps:
+            self._ended_s[point.step] = max(point.at_s, self._ended_s.get(point.step, 0.0))
         self._env_steps = _so_far(one for one in run.measures if one.name == "env_steps")
         self.has_env_steps = bool(self._env_steps)
         # Traffic between a learner and its actors belongs to no step.
@@ -95,11 +100,19 @@ class Clock:
         return found | ({"env_steps": before[-1]} if before else {})
 
     def rows(self, measures: Iterable[Measure], name: str, most: int) -> Rows:
-        """Return the rows of one figure of tests or rollouts; of too many, every second, third, … and the last."""
+        """Return the rows of one figure of tests or rollouts; of too many, every second, third, … and the last.
+
+        A test is where its step ended, since with `--eval after` it is made much later.
+        """
         chosen = [one for one in measures if one.name == name]
         stride = _stride(len(chosen), most)
         kept = chosen[::stride] + (chosen[-1:] if (len(chosen) - 1) % stride else [])
-        return [self.place(one.step, one.at_s) | {"value": one.value} for one in kept]
+        ended_s = self._ended_s if name in TESTS else {}
+        moments = [ended_s.get(one.step, one.at_s) for one in kept]
+        return [
+            self.place(one.step, at_s) | {"value": one.value}
+            for one, at_s in zip(kept, moments, strict=True)
+        ]
 
 
 def _stride(count: int, most: int) -> int:
