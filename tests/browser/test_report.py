@@ -20,7 +20,7 @@ CHARTS = {
     "failed/report.html": ["links", "topology"],
     "large/report.html": ["seconds", "critical_path", "helped", "attribution", "timeline"]
     + ["critical_link", "links", "learning"],
-    "comparison.html": ["losses", "attributions"],
+    "comparison.html": ["tests", "losses", "attributions"],
 }
 DRAWN = """[...document.querySelectorAll('figure')].map(figure => {
   const seen = [...figure.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
