@@ -98,7 +98,7 @@ def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()
             manager.forget_nodes([members[host_name].node_id for host_name in leaving])
     for host_name, member in members.items():
         if member.state == OUT and member.has_our_mark:  # it could not join
-            by_name[host_name].remove_marks()
+            by_name[host_name].remove_traces()
     return leaving
 
 

@@ -102,6 +102,21 @@ class SwarmHost(HostEngine):
 
     def leave_swarm(self) -> None:
         """Leave the swarm, and remove what Docker and we would leave behind."""
+        self._leave()
+        self.remove_traces()
+
+    def remove_traces(self) -> None:
+        """Remove what Docker and we leave on a host that is not, or no longer, in a swarm of ours.
+
+        An engine that leaves a swarm while it creates the ingress network keeps that network until it leaves another
+        swarm: here one of this host alone.
+        """
+        if self._has_ingress():
+            self.make_swarm()
+            self._leave()
+        self._remove_marks()
+
+    def _leave(self) -> None:
         for more in reversed(range(LEAVES)):
             try:
                 with self.errors():
@@ -112,7 +127,10 @@ class SwarmHost(HostEngine):
                     break  # the try before has come through after all
                 if TOO_SLOW not in error.message or not more:
                     raise
-        self.remove_marks()
+
+    def _has_ingress(self) -> bool:
+        with self.errors():
+            return any(one["Name"] == INGRESS for one in self._api.networks(names=[INGRESS]))
 
     def forget_nodes(self, ids: Sequence[str]) -> None:
         """Remove hosts that have left from this manager's list of nodes."""
@@ -184,7 +202,7 @@ class SwarmHost(HostEngine):
                 self._remove_container(item["Id"])
         return [str(item["Names"][0]).removeprefix("/") for item in found]
 
-    def remove_marks(self) -> None:
+    def _remove_marks(self) -> None:
         """Remove MARK, and docker_gwbridge if we made it, which Docker would keep for ever."""
         with self.errors():
             for network in self._api.networks(filters={"label": [LABEL_SWARM]}):
@@ -211,7 +229,7 @@ class SwarmHost(HostEngine):
         The bridge that Docker would make gets a label, so that it is removed later. If there is a bridge already, it
         stays without one; MARK is there in any case.
         """
-        self.remove_marks()  # of an earlier swarm of ours
+        self._remove_marks()  # of an earlier swarm of ours
         labels = {LABEL_SWARM: manager}
         with self.errors():
             self._api.create_volume(MARK, labels=labels)

@@ -127,7 +127,7 @@ class FakeHost:
     def join_swarm(self, token, address):
         self.done.append(f"joined {address}")
 
-    def remove_marks(self):
+    def remove_traces(self):
         self.has_mark = False
 
     def forget_nodes(self, ids):
