@@ -7,30 +7,10 @@ from cluster.reporting.run_data import RunData
 
 Item = tuple[str, str]  # a flag or a fact, and its value
 
-PLAIN = (
-    "strategy",
-    "task",
-    "links",
-    "topology",
-    "wire",
-    "congestion control",
-    "limits",
-    "schedule",
-    "set",
-    "task-set",
-)
-"""What a value of these is needs no words."""
-FACTS = (
-    "nodes",
-    "on hosts",
-    "ranks a node",
-    "links",
-    "topology",
-    "wire",
-    "congestion control",
-    "limits",
-    "schedule",
-)
+PLAIN_FACTS = ("links", "topology", "wire", "congestion control", "limits", "schedule")
+FACTS = ("nodes", "on hosts", "ranks a node", *PLAIN_FACTS)
+PLAIN = ("strategy", "task", "set", "task-set", *PLAIN_FACTS)
+"""A value of these needs no name before it."""
 SEED_OF_LINKS = "seed of the links"
 SEEDS = ("seed", SEED_OF_LINKS)
 DEFAULTED = ("strategy", "task")
@@ -53,14 +33,14 @@ def series_of(runs: Sequence[RunData], names: Sequence[str]) -> list[str]:
     own = [tuple(items) for items in _own_items(runs)]
     unseeded = [tuple(item for item in items if item[0] not in SEEDS) for items in own]
     chosen = unseeded if len(set(unseeded)) > 1 else own
-    alike: dict[str, set[tuple[Item, ...]]] = {}
-    for items in chosen:
-        alike.setdefault(_words(items), set()).add(items)
-    plain = {
-        words for words, some in alike.items() if 0 < len(words) <= MOST_LABEL and len(some) == 1
-    }
     words = [_words(items) for items in chosen]
-    return [one if one in plain else name for one, name in zip(words, names, strict=True)]
+    alike: dict[str, set[tuple[Item, ...]]] = {}
+    for one, items in zip(words, chosen, strict=True):
+        alike.setdefault(one, set()).add(items)
+    return [
+        one if 0 < len(one) <= MOST_LABEL and len(alike[one]) == 1 else name
+        for one, name in zip(words, names, strict=True)
+    ]
 
 
 def _own_items(runs: Sequence[RunData]) -> list[list[Item]]:

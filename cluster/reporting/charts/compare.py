@@ -27,6 +27,7 @@ from cluster.reporting.charts.theme import (
 )
 from cluster.reporting.differences import series_of
 from cluster.reporting.run_data import RunData
+from cluster.reporting.values import number
 
 DASHES = ([1, 0], [6, 3], [2, 2])
 PART_COLOURS = {
@@ -95,7 +96,7 @@ def _scale(axis: str, rows: Rows) -> Spec:
     """Return the scale of an axis: logarithmic for bytes if some runs sent many times as much as others."""
     most: dict[object, float] = {}
     for row in rows if axis == "sent_mb" else []:
-        most[row["run"]] = max(most.get(row["run"], 0.0), float(str(row.get(axis, 0.0))))
+        most[row["run"]] = max(most.get(row["run"], 0.0), number(row.get(axis)) or 0.0)
     if not most or max(most.values()) < MANY_TIMES * min(most.values()):
         return {"axis": {"tickCount": 5}}
     ticks = [0, *(10**power for power in range(7))]

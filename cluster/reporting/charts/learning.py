@@ -102,7 +102,7 @@ class Clock:
     def rows(self, measures: Iterable[Measure], name: str, most: int) -> Rows:
         """Return the rows of one figure of tests or rollouts; of too many, every second, third, … and the last.
 
-        A test is where its step ended, since with `--eval after` it is made much later.
+        A test is placed where its step ended, because with `--eval after` it is made much later.
         """
         chosen = [one for one in measures if one.name == name]
         stride = _stride(len(chosen), most)
