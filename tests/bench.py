@@ -91,7 +91,7 @@ def pair_of_ups(nodes: int) -> tuple[float, float]:
         come_to_rest()
         ensure_keys(spec)
         started = time.monotonic()
-        argv = up_argv(compose_command(), project_name(NAME), str(document))
+        argv = up_argv(compose_command(), NAME, str(document))
         subprocess.run(argv, check=True, capture_output=True)
         bare = time.monotonic() - started
     return ours, bare
