@@ -246,10 +246,10 @@ class LearnerFigures(NamedTuple):
     actors: dict[RankKey, Annotated[dict[Name, Number], Check("figures of an actor", _is_actor)]]
     """Figures of each actor, by rank: `connections`, `lives` (how often it was started), `duplicates`, `pieces`,
     `steps`, `received_bytes`, `rejected`, `rejected_steps`, `weights_age_s` (mean), and the figures of its goodbye,
-    if one came: `step_interval_s` (between steps of an environment, from its first to its last), `not_handed_over`
-    (pieces that the learner had not acknowledged), `pulled_bytes` (mean size of a version of the weights),
-    `pull_s_…` (from request to answer) and `publish_lag_s_…` (from a version's publication until the actor uses
-    it)."""
+    if one came: `step_interval_s` (between steps of an environment, from its first to its last), `window_full_share`
+    (share of that time in which it waited because `window` pieces were unacknowledged), `not_handed_over` (pieces that
+    the learner had not acknowledged), `pulled_bytes` (mean size of a version of the weights), `pull_s_…` (from request
+    to answer) and `publish_lag_s_…` (from a version's publication until the actor uses it)."""
 
 
 class End(NamedTuple):

@@ -76,6 +76,7 @@ def predicted_age_s(
     pull_interval_s: float,
     publish_interval_s: float,
     update_s: float,
+    window_full_share: float = 0.0,
     shared: Sequence[SharedCarrier] = (),
 ) -> float:
     """Return the predicted mean age of an actor's weights when it acts.
@@ -85,6 +86,9 @@ def predicted_age_s(
     asks once per interval of its own, and not again before it has an answer. Answers to other actors that share a
     carrier delay it (`shared_answer_s`); queueing behind other messages is not included.
 
+    An actor whose window is full stands still until the learner acknowledges pieces. Acknowledgements wait behind the
+    weights on their way to it, so it stands still before weights arrive, and uses those that it has for less time.
+
     Args:
         there: from the actor to the learner.
         back: from the learner to the actor.
@@ -92,6 +96,7 @@ def predicted_age_s(
         pull_interval_s: between an actor's requests.
         publish_interval_s: between versions.
         update_s: the duration of one update of the learner.
+        window_full_share: the share of its time in which an actor stands still because its window is full.
         shared: the carriers on the way back that answers to other actors use, too.
     """
     sending_s = [
@@ -99,7 +104,9 @@ def predicted_age_s(
     ]
     travel_s = back.delay_s + max([weights_bytes / back.byte_s, *sending_s])
     answer_s = there.delay_s + update_s / 2 + travel_s
-    return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
+    cycle_s = max(pull_interval_s, answer_s)
+    still_s = min(window_full_share * cycle_s, travel_s)
+    return (publish_interval_s - update_s) / 2 + travel_s + (cycle_s - still_s) / 2
 
 
 def shared_answer_s(alone_s: float, actors: int, interval_s: float) -> float:
@@ -192,6 +199,7 @@ def _predict(
         pull_interval_s=learner.pull_every * figures["step_interval_s"],
         publish_interval_s=learner.publish_every * update_s,
         update_s=update_s,
+        window_full_share=min(1.0, max(0.0, figures.get("window_full_share", 0.0))),
         shared=_shared(back, learner, network),
     )
 

@@ -71,6 +71,7 @@ class _Acting:
         self._asked_at, self._asked_at_update = 0.0, -1
         self._pull_s, self._publish_lag_s, self._pulled_bytes = (Distribution() for _ in range(3))
         self._acting_s: tuple[float, float] | None = None  # begin and end of all steps so far
+        self._full_s = 0.0  # of that time, the window was full
         self._episodes = 0
         self._is_over = False
         self._report_due = OnceIn(REPORT_INTERVAL_S)
@@ -101,13 +102,15 @@ class _Acting:
         """Make a step, or wait, and process what has arrived."""
         if self._relay is None:
             self._pull_if_due()
-        waits = self._must_wait()
+        waits, is_full, begun_at = self._must_wait(), self._socket.is_full, time.monotonic()
         with self._clock.measure("comm"):
             self._heed(self._socket.receive(WAIT_S if waits else 0.0))
             if self._relay:
                 self._take_broadcasts(self._relay)
         if not waits:
             self._step()
+        elif is_full:
+            self._full_s += time.monotonic() - begun_at
         self._require_learner()
         if self._report_due():
             self._report()
@@ -257,19 +260,23 @@ class _Acting:
         """Return the figures for the goodbye to the learner."""
         pulled = self._pulled_bytes.figures()
         return {
-            **self._step_interval(),
+            **self._pace(),
             "not_handed_over": self._socket.unanswered,
             **({"pulled_bytes": pulled["mean"]} if pulled else {}),
             **_named("pull_s", self._pull_s),
             **_named("publish_lag_s", self._publish_lag_s),
         }
 
-    def _step_interval(self) -> dict[str, float]:
-        """Return the mean time between steps of an environment, from the first one on; nothing if there was none."""
+    def _pace(self) -> dict[str, float]:
+        """Return how the steps of an environment followed each other, from the first one on; nothing without a step."""
         if self._acting_s is None:
             return {}
         begun_at, ended_at = self._acting_s
-        return {"step_interval_s": (ended_at - begun_at) / (self._actor.steps // self._task.actors)}
+        acting_s = ended_at - begun_at
+        return {
+            "step_interval_s": acting_s / (self._actor.steps // self._task.actors),
+            "window_full_share": min(1.0, self._full_s / acting_s) if acting_s else 0.0,
+        }
 
 
 def _named(name: str, distribution: Distribution) -> dict[str, float]:

@@ -105,6 +105,7 @@ def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights,
         assert acted["env_steps"] >= actor["steps"] > 0
         assert actor["connections"] == acted["connections"] == actor["lives"] == 1
         assert actor["step_interval_s"] == acted["step_interval_s"] > 0
+        assert 0 <= actor["window_full_share"] == acted["window_full_share"] <= 1
     # The bytes that learner and actors report for each other agree.
     sent = {one["purpose"]: one for one in run.events(1, "end")[0]["collectives"]}
     assert sent["experience"]["to"]["0"]["bytes"] >= experience["actors"]["1"]["received_bytes"]
@@ -450,12 +451,34 @@ def test_every_rank_has_actors_that_explore_much_and_actors_that_decide():
         assert (len(deciding), sum(deciding)) == (8, 4)
 
 
-@pytest.mark.computes
-def test_the_time_between_steps_is_counted_from_the_first_one():
+def acting_without_learner(task):
     environ = RANKS | {"RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     config = parse_config(["--task", "mapf"], environ)
-    task = Mapf()
-    acting = _Acting(config, task, task.make_model(), Clock(time.perf_counter()))
+    return _Acting(config, task, task.make_model(), Clock(time.perf_counter()))
+
+
+@pytest.mark.computes
+def test_the_time_with_a_full_window_is_counted():
+    acting = acting_without_learner(Mapf(window=1))
+    acting._have = 0
+    while not acting._socket.is_full:
+        acting._turn()
+    assert acting._told()["window_full_share"] == 0
+    begun_at = time.monotonic()
+    for _ in range(5):
+        acting._turn()  # waits
+    waited_s = time.monotonic() - begun_at
+    acting._step()
+    told = acting._told()
+    begun_at, ended_at = acting._acting_s
+    acting._close(told)
+    assert waited_s >= 0.2
+    assert told["window_full_share"] == pytest.approx(waited_s / (ended_at - begun_at), rel=0.1)
+
+
+@pytest.mark.computes
+def test_the_time_between_steps_is_counted_from_the_first_one():
+    acting = acting_without_learner(Mapf())
     time.sleep(0.5)  # until the learner sends weights
     assert "step_interval_s" not in acting._told()
     begun_at = time.monotonic()

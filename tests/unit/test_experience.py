@@ -106,8 +106,11 @@ def test_without_a_learner_there_is_nothing():
     assert experience_summary({"node1": LastLines()}, NETWORK) is None
 
 
-def simulated_age_s(route, weights_bytes, pull_s, publish_every, update_s):
-    """Return the mean age of acting weights, from an event simulation of an actor and its learner."""
+def simulated_age_s(route, weights_bytes, pull_s, publish_every, update_s, acts_meanwhile=True):
+    """Return the mean age of acting weights, from an event simulation of an actor and its learner.
+
+    `acts_meanwhile`: also while weights are on their way to it.
+    """
     travel_s = route.delay_s + weights_bytes / route.byte_s
     now, made_at, ages = 0.0, 0.0, []
     for number in range(4000):
@@ -116,7 +119,8 @@ def simulated_age_s(route, weights_bytes, pull_s, publish_every, update_s):
         comes_at = looked * update_s + travel_s
         until = max(now + pull_s, comes_at)
         newest = looked // publish_every * publish_every * update_s
-        ages.append(((now + comes_at) / 2 - made_at, comes_at - now))
+        acts_until = comes_at if acts_meanwhile else comes_at - travel_s
+        ages.append(((now + acts_until) / 2 - made_at, acts_until - now))
         ages.append(((until + comes_at) / 2 - newest, until - comes_at))
         now, made_at = until, newest
     return sum(age * s for age, s in ages) / sum(s for _, s in ages)
@@ -133,6 +137,35 @@ def test_the_prediction_is_what_a_simulation_gives(pull_s):
         update_s=0.25,
     )
     assert found == pytest.approx(simulated_age_s(ROUTE, 1e6, pull_s, 5, 0.25), rel=0.15)
+
+
+@pytest.mark.parametrize("pull_s", [0.7, 3.3, 20.1])
+@pytest.mark.parametrize("size", [1e6, 1e7])
+def test_weights_that_hold_back_acknowledgements_are_used_for_less_time(size, pull_s):
+    """An actor with a full window stands still while weights come, and then acts by these, not by older ones."""
+    travel_s = ROUTE.delay_s + size / ROUTE.byte_s
+    cycle_s = max(pull_s, travel_s + ROUTE.delay_s + 0.125)
+    said = predicted_age_s(
+        ROUTE,
+        ROUTE,
+        weights_bytes=size,
+        pull_interval_s=pull_s,
+        publish_interval_s=1.25,
+        update_s=0.25,
+        window_full_share=travel_s / cycle_s,
+    )
+    assert said == pytest.approx(simulated_age_s(ROUTE, size, pull_s, 5, 0.25, False), rel=0.15)
+
+
+def test_a_window_that_was_full_is_part_of_the_prediction():
+    """Of 4 s between pulls the actor stands still for 0.2 s, or for all of the 0.225 s that weights travel."""
+    for share, still_s in ((0.05, 0.2), (0.5, 0.225), (7.0, 0.225)):
+        actor = ACTED | {"window_full_share": share}
+        end = END | {"experience": EXPERIENCE | {"actors": {"1": actor}}}
+        summary = experience_summary(told(end), NETWORK)["actors"]["node2"]
+        assert summary["predicted_weights_age_s"] == pytest.approx(
+            0.725 + (4 - still_s) / 2, abs=1e-4
+        )
 
 
 def test_an_actor_asks_no_sooner_than_it_has_an_answer():

@@ -146,4 +146,11 @@ ACCOUNTING = (
         "size}",
         "tests/node/test_cards.py::test_the_wire_carries_what_the_card_says[demo-3]",
     ),
+    Mutation(
+        "weights are used all the time that an actor has them",
+        "cluster/accounting/experience.py",
+        "still_s = min(window_full_share * cycle_s, travel_s)",
+        "still_s = 0.0",
+        "tests/unit/test_experience.py::test_a_window_that_was_full_is_part_of_the_prediction",
+    ),
 )

@@ -154,6 +154,13 @@ LEARNING = (
         "tests/node/test_impala.py::test_no_piece_waits_until_it_is_too_old_to_be_learnt",
     ),
     Mutation(
+        "a full window is not counted",
+        "node/actor_learner/act.py",
+        "self._full_s += time.monotonic() - begun_at",
+        "self._full_s += 0.0",
+        "tests/node/test_actor_learner.py::test_the_time_with_a_full_window_is_counted",
+    ),
+    Mutation(
         "a long test counts as silence",
         "node/actor_learner/silence.py",
         "BUSY_SHARE = 0.25",
