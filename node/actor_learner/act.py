@@ -102,7 +102,8 @@ class _Acting:
         """Make a step, or wait, and process what has arrived."""
         if self._relay is None:
             self._pull_if_due()
-        waits, is_full, begun_at = self._must_wait(), self._socket.is_full, time.monotonic()
+        is_full = self._socket.is_full
+        waits, begun_at = is_full or self._must_wait_for_weights(), time.monotonic()
         with self._clock.measure("comm"):
             self._heed(self._socket.receive(WAIT_S if waits else 0.0))
             if self._relay:
@@ -133,9 +134,9 @@ class _Acting:
             self._asked_at_update = self._socket.learner_update
             self._socket.ask(self._have)
 
-    def _must_wait(self) -> bool:
-        """Return whether to wait: no weights yet, too much in flight, or weights older than experience may be."""
-        if self._have < 0 or self._socket.is_full:
+    def _must_wait_for_weights(self) -> bool:
+        """Return whether to wait for weights: there are none yet, or they are older than experience may be."""
+        if self._have < 0:
             return True
         bound, update = self._task.max_staleness, self._socket.learner_update
         paces = bound > 0 and self._task.when_stale == "pace"

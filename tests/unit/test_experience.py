@@ -154,7 +154,8 @@ def test_weights_that_hold_back_acknowledgements_are_used_for_less_time(size, pu
         update_s=0.25,
         window_full_share=travel_s / cycle_s,
     )
-    assert said == pytest.approx(simulated_age_s(ROUTE, size, pull_s, 5, 0.25, False), rel=0.15)
+    simulated_s = simulated_age_s(ROUTE, size, pull_s, 5, 0.25, acts_meanwhile=False)
+    assert said == pytest.approx(simulated_s, rel=0.15)
 
 
 def test_a_window_that_was_full_is_part_of_the_prediction():
