@@ -1,7 +1,7 @@
 """Decides which failed checks a busy host may have caused: those are undecided, all others broken. Pure functions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cluster.contract.checks import (
@@ -22,6 +22,8 @@ from protocol.link import Link
 
 # At most a tenth of all timers are later than this many times their mean (Markov's inequality).
 TENTH = 10.0
+# Likewise, at most nine tenths are later than their mean / 0.9: the earliest tenth, up to the first decile, is not.
+NINE_TENTHS = 0.9
 # A sender keeps at least this much in the queue before its link, unless half of its buffer is less
 # (cluster.contract.floods). If it wakes up m ms late on average, the queue is empty for at most m / 5 of the time.
 QUEUED_MS = 5.0
@@ -41,6 +43,7 @@ class Strain:
         short_pct: the host's shortfall: the share of packets that were late, or of the time that others took.
         dropped: packets dropped unseen by a wire that the link's packets pass.
         late_ms: how late timers were, on average: for so long a sender's queue may have been empty.
+        first_decile_ms: upper bound of how late the earliest tenth of pings was in one direction.
     """
 
     limits: tuple[str, ...]
@@ -48,6 +51,7 @@ class Strain:
     short_pct: float
     dropped: int
     late_ms: float = 0.0
+    first_decile_ms: float = 0.0
 
     def missing_pct(self, queued_ms: float) -> float:
         """Return how much of a speed may be missing if its sender keeps so much in the link's queue."""
@@ -65,9 +69,11 @@ def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain |
     late_ms, softirq_pct = load.timers_late_ms or 0.0, load.softirq_pct or 0.0
     # A wire that does not report its lateness (netem) waits for timers, as programs do.
     wires_ms = sum(load.worst_ms.values()) if load.worst_ms else TENTH * late_ms
+    reach_ms = wires_ms + TENTH * pings_late_ms
+    waits_ms = pings_late_ms if load.worst_ms else pings_late_ms + late_ms
     return Strain(
         limits=tuple(load.limits),
-        reach_ms=wires_ms + TENTH * pings_late_ms,
+        reach_ms=reach_ms,
         short_pct=max(
             load.steal_pct or 0.0,
             softirq_pct if softirq_pct > SOFTIRQ_PCT else 0.0,
@@ -76,7 +82,18 @@ def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain |
         ),
         dropped=sum(count for node, count in load.dropped.items() if node != src),
         late_ms=late_ms,
+        first_decile_ms=min(reach_ms, _first_decile_ms(waits_ms, load.late_pct.values())),
     )
+
+
+def _first_decile_ms(mean_ms: float, late_pct: Iterable[float]) -> float:
+    """Return an upper bound of the first decile of a lateness, beside wires that make a share of the packets late.
+
+    By Markov's inequality, of all packets at most mean / x are later than x; with those that a wire made late, at most
+    nine tenths.
+    """
+    on_time = NINE_TENTHS - sum(late_pct) / 100
+    return mean_ms / on_time if on_time > 0 else math.inf
 
 
 def queued_ms(links: Sequence[Link]) -> float:
@@ -91,10 +108,12 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     lower and losses more frequent. It never makes a link faster, smoother or more reliable than asked, and it never
     duplicates or reorders packets. Its effect on each check is limited:
 
-    - Round trip: the host does not delay all pings. If a link has the delay that was asked, its earliest tenth shows
-      that, even beside others that are late; if the delay is wrong, all are. That tenth may be off by what both
-      directions' one-way delays may: a link is not broken by the sum of two delays that hold. And the host adds no
-      more than the lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
+    - Round trip: the host does not delay all pings equally. If a link has the delay that was asked, its earliest tenth
+      shows that, even beside others that are late; if the delay is wrong, all are. That tenth may be off by what both
+      directions' one-way delays may: a link is not broken by the sum of two delays that hold. It may also be late
+      itself by what pings that are so late on average allow (`Strain.first_decile_ms`), in each direction. And the
+      host adds no more than the lateness of the latest packet on each wire on the way, plus that of the pings
+      (`Strain.reach_ms`).
       A round trip may also seem too short, because the host's own share is subtracted, and that was longer at its own
       pings. The earliest tenth shows this likewise.
     - One-way delay: likewise.
@@ -119,6 +138,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     most_early_ms = sum(
         delay_tolerance_ms(way, measured) for way in (link, *ways_back(link, asked))
     )
+    most_early_ms += 2 * strain.first_decile_ms
     is_right_early = early_ms <= most_early_ms if off_ms > 0 else early_ms >= -tolerance_ms
     missing_pct = strain.missing_pct(queued_ms([link]))
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
@@ -145,7 +165,8 @@ def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
     """Return whether the one-way delay is too long by no more than `reach_ms`, but right for the earliest packets."""
     if measured.delay_ms is None or measured.early_delay_ms is None:
         return False
-    is_right_early = measured.early_delay_ms - link.delay_ms <= delay_tolerance_ms(link, measured)
+    most_early_ms = delay_tolerance_ms(link, measured) + strain.first_decile_ms
+    is_right_early = measured.early_delay_ms - link.delay_ms <= most_early_ms
     return 0 < measured.delay_ms - link.delay_ms <= strain.reach_ms and is_right_early
 
 

@@ -93,6 +93,25 @@ def test_a_round_trip_that_only_seems_short_as_the_hosts_own_share_was_long_is_u
     assert judged(None, rtt_ms=38.6, early_rtt_ms=39.8) == (("rtt",), ())
 
 
+def test_of_pings_that_are_nearly_all_late_even_the_earliest_tenth_may_be_late():
+    """As seen in user-mode Linux, where nine programs computed on one processor and pings had no share reserved."""
+    host = replace(
+        HOST, late_pct={"node3": 8.0, "node2": 0.0}, worst_ms={"node3": 90.0, "node2": 1}
+    )
+    strain = make_strain(replace(host, timers_late_ms=38.4), 38.285)
+    assert strain.first_decile_ms == pytest.approx(38.285 / (0.9 - 0.08))
+    late = {"delay_ms": 39.4, "early_delay_ms": 39.4, "rtt_ms": 117.9, "early_rtt_ms": 61.6}
+    assert judged(strain, **late, jitter_ms=48.9) == ((), ("delay", "rtt", "jitter"))
+    assert judged(strain, **late | {"early_delay_ms": 67.6, "delay_ms": 68.0}) == (
+        ("delay",),
+        ("rtt",),
+    )
+    assert judged(strain, **late | {"early_rtt_ms": 134.6, "rtt_ms": 135.0}) == (
+        ("rtt",),
+        ("delay",),
+    )
+
+
 def test_two_directions_that_are_each_late_by_what_a_delay_may_be_are_not_broken_by_their_sum():
     """As seen on a host of which others took a quarter: of 20.9 ms for 20, the earliest tenth took 20.7."""
     near, back = (way._replace(delay_ms=10.0, buffer_ms=20.0) for way in (THERE, BACK))
@@ -200,7 +219,10 @@ HOST = HostLoad(
 
 
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
-    assert make_strain(HOST, 0.1) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4, HOST.timers_late_ms)
+    first_decile_ms = 0.1 / (0.9 - 0.02 - 0.06)
+    assert make_strain(HOST, 0.1) == Strain(
+        (LATE,), 3 + 8 + 10 * 0.1, 6.0, 4, HOST.timers_late_ms, pytest.approx(first_decile_ms)
+    )
     assert make_strain(replace(HOST, limits=()), 0.1) is None
     # node2's drops affect links to node2, not links from it.
     assert [make_strain(HOST, 0.1, src=node).dropped for node in ("node1", "node2")] == [4, 0]
@@ -237,6 +259,12 @@ def test_of_a_wire_that_cannot_tell_timers_are_all_that_is_known():
     silent = {"late_pct": {}, "worst_ms": {}, "dropped": {}, "throttled_pct": {}}
     strain = make_strain(replace(HOST, **silent, timers_late_ms=0.5), 0.25)
     assert (strain.reach_ms, strain.missing_pct(5.0), strain.dropped) == (5.0 + 2.5, 10.0, 0)
+    assert strain.first_decile_ms == pytest.approx((0.5 + 0.25) / 0.9)
+
+
+def test_of_packets_that_a_wire_makes_nearly_all_late_the_earliest_tenth_shows_nothing():
+    strain = make_strain(replace(HOST, late_pct={"node1": 45.0, "node2": 45.0}), 0.1)
+    assert strain.first_decile_ms == strain.reach_ms == 3 + 8 + 10 * 0.1
 
 
 def contract(*changes, accesses=()):

@@ -257,6 +257,13 @@ PROOF = (
         OF_DOUBT + "test_what_a_busy_host_cannot_have_done_stays_broken",
     ),
     Mutation(
+        "late pings excuse a delay however late they are",
+        DOUBT,
+        "first_decile_ms=min(reach_ms, _first_decile_ms(waits_ms, load.late_pct.values())),",
+        "first_decile_ms=reach_ms,",
+        OF_DOUBT + "test_of_pings_that_are_nearly_all_late_even_the_earliest_tenth_may_be_late",
+    ),
+    Mutation(
         "a second look floods slow links as many at a time as the first",
         "cluster/contract/probe_concurrency.py",
         "share * fullest_mbyte_s",
