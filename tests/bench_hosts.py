@@ -7,8 +7,8 @@
 The hosts are containers of this machine with an sshd and a Docker engine of their own (tests/shared/docker_hosts.py).
 
 up: seconds of `cluster.up --profile wan` on two hosts, and on one with half of the nodes, in turn; images are there
-before. With `--pinned`, each host and all that runs on it have one processor of this machine; otherwise both share all.
-The command itself has all processors.
+before. With `--pinned`, each host and all that runs on it have half of one processor, and the command another one for
+itself, as if all were machines of their own; otherwise all share all processors, and two hosts are each slower than one.
 
 goodput: one TCP connection between nodes of two hosts, through Swarm's VXLAN, and between the hosts. `--mbyte-s` limits
 what both hosts send, as a network between them would; 0 leaves it at what this machine's processors carry.
@@ -20,6 +20,7 @@ keeps sizes.csv and sizes.png (for the picture: pip install -e '.[report]').
 import argparse
 import csv
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -46,6 +47,7 @@ from docker_hosts import DockerHost, docker, start_machines, write_hosts_file  #
 NAME = "t-hosts"
 NETWORK = f"{PREFIX}bench-hosts"
 REST_S, FLOW_S = 3.0, 10
+PERIOD_US = 10_000  # short, so that a host is never still for longer than 5 ms
 PROFILES = ("mobile", "wan")
 START_IN_OWN_CGROUP = (
     "/usr/sbin/sshd; own=$(sed -n 's/.*:cpuset[^:]*://p' /proc/self/cgroup); "
@@ -121,14 +123,21 @@ def compare_ups(args: argparse.Namespace) -> None:
     pairs = []
     with hosts_with_image(2, PinnedHost if args.pinned else DockerHost) as hosts:
         if args.pinned:
-            for core, host in enumerate(hosts):
-                docker("update", "--cpuset-cpus", core, host.container)
+            pin(hosts)
         for _ in range(args.repeat):
             two, one = up_s(hosts, args.nodes), up_s(hosts[:1], args.nodes // 2)
             pairs.append((two, one))
             print(f"two hosts {two:6.2f} s   one {one:6.2f} s", flush=True)
     ratio = statistics.median(two / one for two, one in pairs)
     print(f"{args.nodes} nodes on two hosts ÷ {args.nodes // 2} on one: {ratio:.2f}")
+
+
+def pin(hosts: Sequence[DockerHost]) -> None:
+    """Give each of two hosts half of the first processor, and this program and its verbs the last one."""
+    half = ("--cpuset-cpus", 0, "--cpu-period", PERIOD_US, "--cpu-quota", PERIOD_US // 2)
+    for host in hosts:
+        docker("update", *half, host.container)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def up_s(hosts: Sequence[DockerHost], nodes: int) -> float:
