@@ -8,7 +8,7 @@ The hosts are containers of this machine with an sshd and a Docker engine of the
 
 up: seconds of `cluster.up --profile wan` on two hosts, and on one with half of the nodes, in turn; images are there
 before. With `--pinned`, each host and all that runs on it have half of one processor, and the command another one for
-itself, as if all were machines of their own; otherwise all share all processors, and two hosts are each slower than one.
+itself, as if all were machines of their own; otherwise all share all processors.
 
 goodput: one TCP connection between nodes of two hosts, through Swarm's VXLAN, and between the hosts. `--mbyte-s` limits
 what both hosts send, as a network between them would; 0 leaves it at what this machine's processors carry.

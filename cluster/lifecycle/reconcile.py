@@ -81,9 +81,8 @@ def reconcile(
             for gpus in new_gpus({node: limits[node] for node in names}, now):
                 part.check_gpus(spec.image, gpus)
         record_hosts(engine, spec)
-        anew = moves_gpus(limits, now) or _moves_slow_start(
-            engine, there, plans_to_be(spec, link_spec)
-        )
+        plans = plans_to_be(spec, link_spec)
+        anew = moves_gpus(limits, now) or _moves_slow_start(engine, there, plans)
         if is_running(engine, spec, reachable) and not anew:
             changed = {node: limit for node, limit in limits.items() if limit != now[node]}
             engine.set_limits(there, changed)
@@ -103,7 +102,7 @@ def reconcile(
     if len(reachable) < len(there):
         engine.remove(spec.name)  # some of them accept no login any more
         there = []
-    return _make(engine, spec, there, link_spec, limits, compose, console)
+    return _make(engine, spec, there, link_spec, plans, limits, compose, console)
 
 
 def refuse_without_keys(spec: ClusterSpec, there: Sequence[Container]) -> None:
@@ -136,12 +135,12 @@ def _make(
     spec: ClusterSpec,
     there: Sequence[Container],
     link_spec: LinkSpec | None,
+    plans: Mapping[str, NodePlan],
     limits: dict[str, Limit],
     compose: ComposeUp,
     console: Console,
 ) -> tuple[Fleet, LinkState]:
-    """Create missing containers and remove surplus ones; with the requested links, else the recorded ones."""
-    plans = plans_to_be(spec, link_spec)
+    """Create missing containers and remove surplus ones; with links by these plans, over hosts that are known."""
     # Over hosts that are still to be measured, links are applied once: afterwards.
     unmeasured = bool(read_underlay(spec).unmeasured())
     fleet, link_state = make_nodes(
