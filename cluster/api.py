@@ -36,15 +36,14 @@ from cluster.links.changes import Change, change_plans, check_pairs, undo_change
 from cluster.links.link_spec import LinkSpec, make_link_spec, reject_unused_link_options
 from cluster.run.ranks import refuse_busy
 from cluster.run.request import Request
+from cluster.shaping.cluster_links import inspect_cluster_links, read_cluster_links
 from cluster.shaping.link_record import plans_to_be, read_record, write_record
 from cluster.shaping.link_state import (
     LinkState,
     apply_plans,
     apply_some,
     clear_links,
-    inspect_links,
     planned_link_state,
-    read_link_state,
     refuse_replayed,
 )
 from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
@@ -338,7 +337,7 @@ class Cluster:
 
     def links(self) -> LinkState:
         """Return the links in force, as read from the nodes."""
-        return read_link_state(self.fleet)
+        return read_cluster_links(self.fleet, self.spec)
 
     def verify(self, effort: str = "normal", budget_s: float | None = None) -> Contract:
         """Measure every link and compare it with what was asked for.
@@ -366,7 +365,7 @@ class Cluster:
 
         Undoes what a killed command left, but refuses if a restart has removed links.
         """
-        found, marks = inspect_links(self.fleet)
+        found, marks = inspect_cluster_links(self.fleet, self.spec)
         refuse_replayed(found, "the links cannot be measured")
         refuse_lost(self.spec, found)
         self._settle_limits()

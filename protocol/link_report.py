@@ -10,23 +10,26 @@ from typing import Annotated, NamedTuple
 
 from protocol.link import WIRE_CHOICES, Link, Pair
 from protocol.node_plan import NodePlan
-from protocol.reader import LINE, POSITIVE, Count, Seconds, one_of
+from protocol.reader import LINE, POSITIVE, WORD, Count, Seconds, one_of, within
 
 Bytes = Annotated[int, POSITIVE]
+Mtu = Annotated[
+    int, within(576, 65_536)
+]  # from what every IPv4 host must take (RFC 791) to the loopback device's
 
 
 class LinkReport(NamedTuple):
     """How a node has carried out its plan: standard output of `node.wire apply`."""
 
-    node: str
+    node: Annotated[str, WORD]
     """The node's name."""
-    device: str
+    device: Annotated[str, WORD]
     """The network device that carries the links."""
-    mtu: Annotated[int, POSITIVE]
+    mtu: Mtu
     """Its largest IP packet, in bytes."""
     wire: Annotated[str, one_of(*(wire for wire in WIRE_CHOICES if wire != "auto"))]
     """What delays and drops packets."""
-    tcp: str
+    tcp: Annotated[str, LINE]
     """The congestion control that the kernel really uses on the links."""
     links: list[Link]
     """The links of the plan, each with the wire that it got."""
@@ -117,7 +120,7 @@ class Settings(NamedTuple):
     """net.ipv4.tcp_slow_start_after_idle, the node's own."""
     default_tcp: Annotated[str, LINE]
     """The congestion control of connections that use no link, for example to the host."""
-    mtu: Bytes | None
+    mtu: Mtu | None
     """MTU of the data network; null if the node is not connected to it."""
 
 

@@ -94,7 +94,7 @@ def one_of(*choices: str) -> Check:
 
 
 def _is_word(value: str) -> bool:
-    return bool(value) and value.split() == [value]
+    return value.split() == [value] and value.isprintable()
 
 
 def _is_address(value: str) -> bool:

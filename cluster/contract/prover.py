@@ -24,7 +24,8 @@ from cluster.contract.proof import Proof, Standing, make_standing, read_proof
 from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
 from cluster.engine.resources import enforced_limits
-from cluster.shaping.link_state import LinkState, inspect_links, read_link_state
+from cluster.shaping.cluster_links import inspect_cluster_links, read_cluster_links
+from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import changed_links
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
@@ -127,7 +128,7 @@ class Prover:
         look = look_at_links(self.fleet, link_state)
         if look.failed:
             return Looked(proof, look, changed=f"not as asked: {look.words()}")
-        link_state, marks = inspect_links(self.fleet)
+        link_state, marks = inspect_cluster_links(self.fleet, self.spec)
         standing = self._standing(link_state, marks)
         changed = proof.standing.differences(standing)
         return Looked(proof, look, link_state, "; ".join(changed))
@@ -142,14 +143,14 @@ class Prover:
         """Return the links in force, and the status of their proof as far as the nodes report it; sends no pings."""
         proof = self.kept()
         if proof is None:
-            return read_link_state(self.fleet), ProofStatus()
-        link_state, marks = inspect_links(self.fleet)
+            return read_cluster_links(self.fleet, self.spec), ProofStatus()
+        link_state, marks = inspect_cluster_links(self.fleet, self.spec)
         changed = proof.standing.differences(self._standing(link_state, marks))
         return link_state, ProofStatus(proof.at, "; ".join(changed))
 
     def now(self) -> tuple[LinkState, Standing]:
-        """Return the links in force, and everything that decides how they behave; raises as `inspect_links`."""
-        link_state, marks = inspect_links(self.fleet)
+        """Return the links in force, and everything that decides how they behave; raises as `inspect_cluster_links`."""
+        link_state, marks = inspect_cluster_links(self.fleet, self.spec)
         return link_state, self._standing(link_state, marks)
 
     def forget(self) -> None:

@@ -22,6 +22,7 @@ from cluster.lifecycle.provision import (
 from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle
 from cluster.links.underlay import underlay_words
 from cluster.run.ranks import refuse_busy
+from cluster.shaping.cluster_links import read_cluster_links
 from cluster.shaping.link_record import plans_to_be, read_record, write_record
 from cluster.shaping.link_state import (
     LinkState,
@@ -29,7 +30,6 @@ from cluster.shaping.link_state import (
     are_on_wire,
     clear_links,
     expected_of,
-    read_link_state,
 )
 from cluster.shaping.restore import adopt_links, restore_limits, restore_links
 from cluster.shaping.underlay_record import read_underlay
@@ -180,7 +180,7 @@ def _link_state(
     plans = plans_to_be(spec, link_spec)
     if link_spec is None and plans == (read_record(spec) or {}):
         return restore_links(fleet, spec, console)
-    link_state = read_link_state(fleet)
+    link_state = read_cluster_links(fleet, spec)
     if are_on_wire(link_state, plans):
         plans = dict(link_state.plans)
     if plans != link_state.plans:

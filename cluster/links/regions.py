@@ -5,10 +5,12 @@ between:
   - {ends: [oregon, virginia], rtt_ms: 67, rate_mbyte_s: 98.75}      # every pair, once
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
+from cluster.base.spec import MAX_NODES
 from cluster.base.yaml_file import number_within
 from protocol.link import LIMITS as LINK_LIMITS
 
@@ -39,6 +41,8 @@ def parse_regions(
     names = regions or []
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{source}: regions is {shown(regions)}", "regions: [oregon, virginia]")
+    if len(names) > MAX_NODES:
+        raise UsageError(f"{source}: {len(names)} regions", f"at most {MAX_NODES}, one a node")
     rows = between or []
     if not isinstance(rows, list | tuple):
         raise UsageError(f"{source}: between is {shown(between)}", "a list of pairs")
@@ -73,9 +77,10 @@ def _parse_pair(row: object, names: Sequence[str], place: str) -> RegionPair:
 
 def _check_complete(names: Sequence[str], pairs: Sequence[frozenset[str]], source: str) -> None:
     every = list(dict.fromkeys(names))  # two nodes may be in one region
+    times = Counter(pairs)
     for number, one in enumerate(every):
         for other in every[:number]:
-            found = pairs.count(frozenset((one, other)))
+            found = times[frozenset((one, other))]
             if found != 1:
                 raise UsageError(
                     f"{source}: between has {other} and {one} {found} times", "list every pair once"

@@ -19,7 +19,8 @@ from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.run.job import Job
 from cluster.run.launch_words import LOOK
-from cluster.shaping.link_state import LinkState, read_link_state
+from cluster.shaping.cluster_links import read_cluster_links
+from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import lost_links
 
 MEASUREMENT = "measurement"
@@ -68,7 +69,7 @@ def links_after(
     is_whole = len(alive) == len(prover.fleet.nodes)
     try:
         if standing is None or job.schedule or not is_whole:
-            after, changed = read_link_state(prover.fleet, alive), ""
+            after, changed = read_cluster_links(prover.fleet, job.spec, alive), ""
         else:
             after, now = prover.now()
             changed = "; ".join(standing.differences(now))

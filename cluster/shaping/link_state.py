@@ -7,6 +7,7 @@ boots is its plan stored beside its keys (`cluster.lifecycle.provision`).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from cluster.base.errors import ClusterError, NodeError
 from cluster.links.expected import Expected, loss_note
@@ -56,7 +57,7 @@ class LinkState:
     shown: Mapping[str, Shown] = field(default_factory=dict)
     settings: Mapping[str, Settings] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def link_spec(self) -> LinkSpec | None:
         """The spec that the links were drawn from; None if nothing is shaped."""
         origin = next((plan.origin for plan in self.plans.values()), None)

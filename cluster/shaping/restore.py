@@ -7,10 +7,11 @@ links that differ from the recorded ones.
 from collections.abc import Collection, Mapping, Sequence
 
 from cluster.base.console import Console
-from cluster.base.errors import ClusterError
+from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.links.link_spec import link_plans
+from cluster.shaping.cluster_links import read_cluster_links
 from cluster.shaping.link_record import read_record, write_record
 from cluster.shaping.link_state import LinkState, apply_some, clear_some, read_link_state
 from cluster.shaping.temporary_changes import TemporaryChange, read_temporary_changes
@@ -42,7 +43,7 @@ def restore_links(
         NodeError: a node does not answer, or could not apply its links.
     """
     adopt_links(fleet, spec)
-    link_state, recorded = link_state or read_link_state(fleet), read_record(spec) or {}
+    link_state, recorded = link_state or read_cluster_links(fleet, spec), read_record(spec) or {}
     wrong = not_as_recorded(spec, link_state, recorded)
     if not wrong:
         return link_state
@@ -51,7 +52,15 @@ def restore_links(
     )
     apply_some(fleet, {node: plan for node, plan in recorded.items() if node in wrong})
     clear_some(fleet, [node for node in wrong if node not in recorded])
-    return read_link_state(fleet)
+    restored = read_cluster_links(fleet, spec)
+    if wrong := not_as_recorded(spec, restored, recorded):
+        others = dict.fromkeys(wrong, "other links than those just applied are in force")
+        raise NodeError(
+            f"the links could not be restored{_why(restored)}",
+            others,
+            f"make these nodes anew: python -m cluster.down{name_flag(spec.name)}, then up",
+        )
+    return restored
 
 
 def adopt_links(fleet: Fleet, spec: ClusterSpec) -> None:

@@ -336,11 +336,11 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
     """Its counters are gone; what the other nodes report about links and host is kept."""
     asked = []
 
-    def read(fleet, nodes):
+    def read(fleet, spec, nodes):
         asked.extend(nodes)
         return make_link_state({}, {}, {"node1": {"node3": LinkCounters(5 * 10**6, 0, 0, 0, 0)}})
 
-    monkeypatch.setattr(verification, "read_link_state", read)
+    monkeypatch.setattr(verification, "read_cluster_links", read)
     fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES], hosts={})
     state = make_link_state({}, {}, {})
     job = SimpleNamespace(spec=ClusterSpec(), link_state=state, places=PLACES, schedule=())

@@ -23,10 +23,13 @@ from cluster.links.traces import load_trace
 from cluster.live.follow import read_pointer, read_state
 from cluster.run.program import pack, training, user_program
 from cluster.schedule.schedule_file import load_schedule
+from cluster.shaping.cluster_links import read_cluster_links
 from cluster.shaping.link_state import read_link_state, settings_document
 from cluster.shaping.temporary_changes import read_temporary_changes
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import Result
+from protocol.link_report import LinkCounters
+from protocol.node_plan import Peer
 from protocol.probe import Arrivals, check_arrivals
 from protocol.reader import FormatError, document
 
@@ -310,9 +313,9 @@ def test_a_kernels_wires_that_nobody_understands_are_a_finding():
         assert "answers something else" in finding.found and finding.advice
 
 
-PLAN = link_plans(ClusterSpec(size=2).nodes, make_link_spec("mobile", "full", 1, "nfqueue"))[
-    "node2"
-]
+PAIR = ClusterSpec(size=2)
+STRANGER = Peer("10.77.0.99", "02:67:77:00:00:99")
+PLAN = link_plans(PAIR.nodes, make_link_spec("mobile", "full", 1, "nfqueue"))["node2"]
 REPORT = {
     "node": "node2",
     "device": "eth0",
@@ -340,7 +343,50 @@ def test_a_node_that_reports_other_links_than_those_of_its_plan_is_named(links):
 
 def test_a_node_that_reports_the_links_of_its_plan_is_understood():
     answer = WHOLE | {"plan": document(PLAN), "report": REPORT | {"links": REPORTED}}
-    assert read_link_state(OddFleet(json.dumps(answer).encode())).links
+    assert read_cluster_links(OddFleet(json.dumps(answer).encode()), PAIR).links
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {
+            "mtu": 52
+        },  # less than the headers of a datagram: a division by zero in what a link carries
+        {"mtu": 10**9},
+        {"tcp": "a\0b"},  # YAML writes these to run.yml, and cannot read them again
+        {"tcp": "\ud800"},
+        {"tcp": "x" * 10**6},
+        {"device": "eth0\n"},
+    ],
+)
+def test_a_node_that_reports_what_no_kernel_has_is_named(report):
+    report = REPORT | {"links": REPORTED} | report
+    answer = WHOLE | {"plan": document(PLAN), "report": report}
+    with pytest.raises(NodeError, match="node2"):
+        read_link_state(OddFleet(json.dumps(answer).encode()))
+
+
+COUNTERS = dict.fromkeys(LinkCounters._fields, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("plan.node", {"plan": document(PLAN._replace(node="node3", peers={}, links=[]))}),
+        ("plan", {"plan": document(PLAN._replace(peers=PLAN.peers | {"node99": STRANGER}))}),
+        ("counters", {"counters": {"x" * 10**6: COUNTERS}}),
+        ("received", {"received": {"node99": {"packets": 1, "lost": 0}}}),
+        ("replayed", {"replayed": [["node1", "node99"]]}),
+    ],
+)
+def test_a_node_that_names_nodes_which_the_cluster_does_not_have_is_named(key, change):
+    """What follows looks nodes up by these names, and writes them to summary.json."""
+    answer = WHOLE | {"plan": document(PLAN), "report": REPORT | {"links": REPORTED}} | change
+    if key == "plan.node":
+        answer |= {"report": None}
+    with pytest.raises(NodeError, match=rf"node2: .{key}: ") as failed:
+        read_cluster_links(OddFleet(json.dumps(answer).encode()), PAIR)
+    assert len(str(failed.value)) < MOST_CHARACTERS
 
 
 @pytest.mark.parametrize(

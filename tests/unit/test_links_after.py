@@ -82,7 +82,7 @@ def test_links_that_change_while_they_are_measured_are_not_run_over(
 def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **values):
     """What is told of the links after a run."""
     monkeypatch.setattr(Prover, "now", lambda _: then)
-    monkeypatch.setattr(verification, "read_link_state", lambda *_: then[0])
+    monkeypatch.setattr(verification, "read_cluster_links", lambda *_: then[0])
     verified = standing(before) if before else None
     return links_after(prover, job(prover, **values), verified, alive)
 
@@ -115,7 +115,7 @@ def test_where_nodes_do_not_tell_links_do_not_count_as_kept(prover, monkeypatch)
     def lost(*_):
         raise NodeError("node2 does not answer", {})
 
-    monkeypatch.setattr(verification, "read_link_state", lost)
+    monkeypatch.setattr(verification, "read_cluster_links", lost)
     told = links_after(prover, job(prover), None, ("node1", "node2"))
     assert told.link_state is None
     assert "whether they were in force to the end is not known: node2 does not answer" in told.lost

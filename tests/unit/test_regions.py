@@ -68,6 +68,14 @@ def test_what_is_wrong_is_named(between, words):
         parse_profile("x", document, "x.yml")
 
 
+def test_there_are_no_more_regions_than_nodes():
+    """A node may tell any profile of its links; two million pairs take seconds to check."""
+    regions = [f"r{number}" for number in range(200)]
+    document = {"rate_mbyte_s": 1, "delay_ms": 1, "regions": regions, "between": []}
+    with pytest.raises(UsageError, match="200 regions"):
+        parse_profile("x", document, "x.yml")
+
+
 def test_uplinks_are_drawn_a_node_and_a_topology_may_say_otherwise():
     nodes = ClusterSpec(size=3).nodes
     profile = parse_profile(

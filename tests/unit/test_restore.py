@@ -7,8 +7,11 @@ import pytest
 from plans import node_plan
 
 from cluster.base import spec
+from cluster.base.errors import NodeError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
+from cluster.shaping import restore
+from cluster.shaping.link_record import write_record
 from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import differing, is_changing, not_as_recorded, restore_limits
 from cluster.shaping.temporary_changes import give_up, note_temporary_change, restoring
@@ -113,3 +116,17 @@ def test_a_temporary_change_keeps_no_node_from_getting_lost_links_back():
     with restoring(note_temporary_change(LAB, "shape --for 60")):
         assert not_as_recorded(LAB, changed, recorded) == []
         assert not_as_recorded(LAB, restarted, recorded) == ["node1"]
+
+
+def test_a_node_on_which_links_cannot_be_restored_is_named(monkeypatch):
+    """It says that it has applied them, and goes on telling of none."""
+    near = Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)
+    asked = node_plan([2], [near])
+    write_record(LAB, {"node1": asked, "node2": asked})
+    told, applied = LinkState((), {"node1": asked}, "cubic", (), 1500, {}), []
+    monkeypatch.setattr(restore, "apply_some", lambda fleet, plans: applied.extend(plans))
+    monkeypatch.setattr(restore, "clear_some", lambda fleet, nodes: None)
+    monkeypatch.setattr(restore, "read_cluster_links", lambda fleet, spec: told)
+    with pytest.raises(NodeError, match="could not be restored") as failed:
+        restore.restore_links(None, LAB, HeardConsole())
+    assert applied == ["node2"] and list(failed.value.outcomes) == ["node2"]
