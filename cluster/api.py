@@ -47,7 +47,12 @@ from cluster.shaping.link_state import (
     refuse_replayed,
 )
 from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
-from cluster.shaping.temporary_changes import note_temporary_change, restoring
+from cluster.shaping.temporary_changes import (
+    TemporaryChange,
+    forget,
+    note_temporary_change,
+    restoring,
+)
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
 from protocol.node_plan import NodePlan
@@ -231,19 +236,26 @@ class Cluster:
         self.was_there = made.was_there
         return self
 
-    def settle(self) -> LinkState:
+    def settle(self, found: LinkState | None = None) -> LinkState:
         """Check that no run uses the nodes, undo what restarts and killed commands left; return the links in force.
+
+        Args:
+            found: the links that have just been read; None: they are read here.
 
         Raises:
             NodeError: a run uses a node, or a node does not answer.
+            ClusterError: a killed command left links changed while a temporary change is going on.
         """
-        self._settle_limits()
-        return restore_links(self.fleet, self.spec, self.console)
+        killed = self._settle_limits()
+        link_state = restore_links(self.fleet, self.spec, self.console, found)
+        forget(killed)
+        return link_state
 
-    def _settle_limits(self) -> None:
+    def _settle_limits(self) -> Sequence[TemporaryChange]:
+        """Check that no run uses the nodes, and restore CPU limits; return the changes of killed commands."""
         if not self._force:
             refuse_busy(self.fleet)
-        restore_limits(self.engine, self.spec, self.console)
+        return restore_limits(self.engine, self.spec, self.console)
 
     def shape(self, link_spec: LinkSpec | None) -> LinkState:
         """Change the links of the running cluster; None removes all shaping.
@@ -252,10 +264,11 @@ class Cluster:
             ClusterError: the cluster is in use, or a node could not apply its links.
         """
         with self.alone:
-            self._settle_limits()
+            killed = self._settle_limits()
             plans = plans_to_be(self.spec, link_spec) if link_spec else {}
             link_state = apply_plans(self.fleet, plans) if plans else clear_links(self.fleet)
             write_record(self.spec, plans)
+            forget(killed)
         return link_state
 
     def change(self, changes: Sequence[Change]) -> LinkState:
@@ -368,8 +381,7 @@ class Cluster:
         found, marks = inspect_cluster_links(self.fleet, self.spec)
         refuse_replayed(found, "the links cannot be measured")
         refuse_lost(self.spec, found)
-        self._settle_limits()
-        restored = restore_links(self.fleet, self.spec, self.console, found)
+        restored = self.settle(found)
         return restored, marks if restored is found else None
 
     def launch(

@@ -32,6 +32,7 @@ from cluster.shaping.link_state import (
     expected_of,
 )
 from cluster.shaping.restore import adopt_links, restore_limits, restore_links
+from cluster.shaping.temporary_changes import forget
 from cluster.shaping.underlay_record import read_underlay
 from cluster.ssh.fleet import Fleet
 from protocol.node_plan import NodePlan
@@ -72,7 +73,7 @@ def reconcile(
         there = _unpause(engine, spec, there, console)
         if fleet is None:
             there = _remove_cut_off(engine, there, console)
-        restore_limits(engine, spec, console)
+        killed = restore_limits(engine, spec, console)
         now = engine.limits(there)
         limits = resources.limits([node.name for node in spec.nodes], now)
         new_keys = make_keys(engine, spec)
@@ -92,7 +93,9 @@ def reconcile(
             if fleet is None:
                 fleet = _reach(engine, spec, console)
             if fleet is not None:
-                return fleet, _link_state(fleet, spec, link_spec, console)
+                link_state = _link_state(fleet, spec, link_spec, console)
+                forget(killed)
+                return fleet, link_state
     except BaseException:
         if fleet is not None:
             fleet.close()
@@ -102,7 +105,9 @@ def reconcile(
     if len(reachable) < len(there):
         engine.remove(spec.name)  # some of them accept no login any more
         there = []
-    return _make(engine, spec, there, link_spec, plans, limits, compose, console)
+    made = _make(engine, spec, there, link_spec, plans, limits, compose, console)
+    forget(killed)
+    return made
 
 
 def refuse_without_keys(spec: ClusterSpec, there: Sequence[Container]) -> None:

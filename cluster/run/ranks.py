@@ -119,19 +119,16 @@ class RankProcesses:
 
         Raises:
             NodeError: a node refused its rank, because another run has it.
-            KeyboardInterrupt: re-raised once every rank has been stopped.
+            KeyboardInterrupt: re-raised once every rank has been stopped; a second one at once.
         """
         ended: dict[RankPlacement, RankExit] = {}
-        stalled: dict[RankPlacement, str] = {}
         try:
-            self._wait_essential(ended)
-            if self._is_done(ended):
-                self._wait_others(ended)
-            elif all(end.is_bystander for end in ended.values() if _ends_run(end)):
-                stalled = self._watch.stopped()  # bystanders' errors do not tell of a stopped rank
-        finally:  # also on Ctrl-C
+            stalled = self._wait_all(ended)
+        except BaseException:
+            # A first Ctrl-C, also while ranks are being stopped; a second one ends this wait, too.
             self._watch.end()
             self._wait_stopped(ended)
+            raise
         if refusals := {end.place.node: end.refusal for end in ended.values() if end.has_never_run}:
             raise _in_use(refusals)
         ends = [ended.get(place) or _unstoppable(place) for place in self._orders]
@@ -187,6 +184,21 @@ class RankProcesses:
     def _is_done(self, ended: Mapping[RankPlacement, RankExit]) -> bool:
         return all(place in ended and ended[place].exit_code == 0 for place in self._essential)
 
+    def _wait_all(self, ended: dict[RankPlacement, RankExit]) -> dict[RankPlacement, str]:
+        """Wait until the run has ended, and stop the remaining ranks; return as `StallWatch.stopped` does."""
+        stalled: dict[RankPlacement, str] = {}
+        self._wait_essential(ended)
+        if self._is_done(ended):
+            self._wait_others(ended)
+        elif all(end.is_bystander for end in ended.values() if _ends_run(end)):
+            stalled = self._watch.stopped()  # bystanders' errors do not tell of a stopped rank
+        self._watch.end()
+        if len(ended) < len(self._orders):
+            self._no_more()
+            self._watch.end_with_stacks()
+            self._wait_stopped(ended)
+        return stalled
+
     def _wait_essential(self, ended: dict[RankPlacement, RankExit]) -> None:
         """Wait until all essential ranks have ended, or one has failed; after a bystander, LAST_WORDS_S longer."""
         deadline = math.inf
@@ -211,10 +223,7 @@ class RankProcesses:
             )
 
     def _wait_stopped(self, ended: dict[RankPlacement, RankExit]) -> None:
-        if len(ended) == len(self._orders):
-            return
-        self._no_more()
-        self._watch.end_with_stacks()
+        """Tell the ranks to end, and wait for the ends that are missing, STOP_TIMEOUT_S at most."""
         self.stop()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while len(ended) < len(self._orders):

@@ -211,7 +211,10 @@ def _incomplete(
 
 @contextmanager
 def _noted(job: Job, processors: CpuLimits, player: ScheduleRunner) -> Iterator[None]:
-    """Keep a note of a schedule's changes until they are undone; if we are killed, the next command undoes them."""
+    """Keep a note of a schedule's changes until they are undone.
+
+    If we are killed, or an interrupt or a failure keeps us from undoing all of them, the next command undoes them.
+    """
     if not job.schedule:
         yield
         return
@@ -219,10 +222,10 @@ def _noted(job: Job, processors: CpuLimits, player: ScheduleRunner) -> Iterator[
     try:
         yield
     finally:
-        if player.failure:
-            give_up(note)
-        else:
+        if player.is_restored:
             note.unlink(missing_ok=True)
+        else:
+            give_up(note)
 
 
 def _run_ranks(

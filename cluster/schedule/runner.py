@@ -74,6 +74,7 @@ class ScheduleRunner:
         self._steps: dict[int, float] = {}  # awaited step -> when it ended
         self._last_step: int | None = None
         self.failure = ""  # the first failure, if any
+        self.is_restored = True  # whether the state is that before the schedule, for certain
         self._over = threading.Event()
         self._tail: RemoteProcess | None = None
         self._thread = threading.Thread(target=self._play, daemon=True)
@@ -86,6 +87,7 @@ class ScheduleRunner:
             watch = partial(self._try, partial(self._watch_steps, self._tail))
             threading.Thread(target=watch, daemon=True).start()
         if self._waiting:
+            self.is_restored = False
             self._thread.start()
         return self
 
@@ -103,6 +105,7 @@ class ScheduleRunner:
             self._in_force = {}  # after a failure the plans in force are unknown
         if self._in_force != self._link_state.plans:
             self._try(self._heal)
+        self.is_restored = not self.failure  # an interrupt of the above leaves it False
         if self._late_s:
             late = f"{len(self._late_s)} changes came more than {LATE_S:g} s late"
             self._console.say(

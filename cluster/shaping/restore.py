@@ -14,21 +14,35 @@ from cluster.links.link_spec import link_plans
 from cluster.shaping.cluster_links import read_cluster_links
 from cluster.shaping.link_record import read_record, write_record
 from cluster.shaping.link_state import LinkState, apply_some, clear_some, read_link_state
-from cluster.shaping.temporary_changes import TemporaryChange, read_temporary_changes
+from cluster.shaping.temporary_changes import (
+    TemporaryChange,
+    drop_limits,
+    read_temporary_changes,
+)
 from cluster.ssh.fleet import Fleet
 from protocol.node_plan import NodePlan
 
 
-def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
-    """Restore the CPU limits that killed commands changed, and delete those commands' notes."""
-    for left in _of_killed(spec):
+def restore_limits(
+    engine: Engine, spec: ClusterSpec, console: Console
+) -> Sequence[TemporaryChange]:
+    """Restore the CPU limits that killed commands changed.
+
+    Returns:
+        The changes of those commands, to `forget` once the links are restored, too.
+    """
+    killed = _of_killed(spec)
+    for left in killed:
+        if not left.limits:
+            continue
         containers = engine.containers(spec.name)
         now = engine.limits(containers)
         back = {n: limit for n, limit in left.limits.items() if now.get(n, limit) != limit}
         if back:
             engine.set_limits(containers, back)
             console.say(f"{_names(back)}: restored the CPU limits that `{left.what}` left changed")
-        left.path.unlink(missing_ok=True)
+        drop_limits(left.path)
+    return killed
 
 
 def restore_links(
@@ -41,9 +55,11 @@ def restore_links(
 
     Raises:
         NodeError: a node does not answer, or could not apply its links.
+        ClusterError: a killed command left links changed while a temporary change is going on; nothing was applied.
     """
     adopt_links(fleet, spec)
     link_state, recorded = link_state or read_cluster_links(fleet, spec), read_record(spec) or {}
+    _refuse_mixed(spec, link_state, recorded)
     wrong = not_as_recorded(spec, link_state, recorded)
     if not wrong:
         return link_state
@@ -100,18 +116,20 @@ def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
 
 def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
     """Return sentences for the user: what the next command will restore, and which temporary changes are going on."""
-    changes = read_temporary_changes(spec)
+    changes, recorded = read_temporary_changes(spec), read_record(spec)
+    next_one = "the next up or launch"
+    if recorded is not None and (others := _mixed(changes, link_state, recorded)):
+        next_one = f"the first up or launch after the end of {' and '.join(others)}"
     said = [
         f"`{one.what}` changes links or processors for a while"
         if one.alive
-        else f"`{one.what}` was killed; the next up or launch undoes its temporary changes"
+        else f"`{one.what}` was killed; {next_one} undoes its temporary changes"
         for one in changes
     ]
-    recorded = read_record(spec)
     wrong = not_as_recorded(spec, link_state, recorded) if recorded is not None else []
     if wrong:
         said.append(
-            f"{_names(wrong)}: the links in force differ from those asked for; the next up or launch applies them again"
+            f"{_names(wrong)}: the links in force differ from those asked for; {next_one} applies them again"
         )
     return said
 
@@ -151,6 +169,37 @@ def not_as_recorded(
 def is_changing(spec: ClusterSpec, link_state: LinkState) -> bool:
     """Return whether a temporary change of links is going on, which will undo itself."""
     return bool(link_state.replayed) or any(one.alive for one in read_temporary_changes(spec))
+
+
+def _refuse_mixed(
+    spec: ClusterSpec, link_state: LinkState, recorded: Mapping[str, NodePlan]
+) -> None:
+    """Refuse to take links for asked for that a killed command may have changed.
+
+    Raises:
+        ClusterError: names the killed command, and what else changes links at the moment.
+    """
+    changes = read_temporary_changes(spec)
+    if others := _mixed(changes, link_state, recorded):
+        killed = ", ".join(f"`{one.what}`" for one in changes if not one.alive)
+        raise ClusterError(
+            f"links that killed commands left changed ({killed}) cannot be told from those that others change for a "
+            f"while ({', '.join(others)})",
+            "wait for the end of the latter, or end them where they were begun",
+        )
+
+
+def _mixed(
+    changes: Sequence[TemporaryChange], link_state: LinkState, recorded: Mapping[str, NodePlan]
+) -> list[str]:
+    """Return what changes links at the moment, if a killed command may have left some changed, too; else nothing.
+
+    Notes do not say which links they are about.
+    """
+    if all(one.alive for one in changes) or not differing(link_state, recorded):
+        return []
+    traces = ["a trace"] if link_state.replayed else []
+    return [f"`{one.what}`" for one in changes if one.alive] + traces
 
 
 def _of_killed(spec: ClusterSpec) -> list[TemporaryChange]:

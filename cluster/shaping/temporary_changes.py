@@ -4,13 +4,14 @@
 
 A schedule changes links and CPU limits while ranks run, `shape --for` changes links for some time. Both restore
 everything when they exit, and then remove their note. A process killed by SIGKILL cannot: its note stays, with the
-limits that the nodes had before. The links themselves are recorded anyway (`cluster.shaping.link_record`).
+limits that the nodes had before, until the next command has restored limits and links. The links themselves are
+recorded anyway (`cluster.shaping.link_record`).
 """
 
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,8 +78,24 @@ def give_up(note: Path) -> None:
     Does not raise, because the caller's own error matters more: the note may be gone, with a cluster removed meanwhile.
     """
     with suppress(OSError):
-        document = json.loads(note.read_text(encoding="utf-8"))
-        write_atomically(note, json.dumps(document | {"started": ""}).encode())
+        _amend(note, {"started": ""})
+
+
+def drop_limits(note: Path) -> None:
+    """Take the limits out of a note, once they are restored: those that the user asks for meanwhile must stay."""
+    with suppress(FileNotFoundError):  # another command, with --force, was faster
+        _amend(note, {"limits": {}})
+
+
+def forget(changes: Iterable[TemporaryChange]) -> None:
+    """Remove the notes of changes that are undone."""
+    for change in changes:
+        change.path.unlink(missing_ok=True)
+
+
+def _amend(note: Path, news: Mapping[str, object]) -> None:
+    document = json.loads(note.read_text(encoding="utf-8"))
+    write_atomically(note, json.dumps(document | news).encode())
 
 
 def read_temporary_changes(spec: ClusterSpec) -> list[TemporaryChange]:

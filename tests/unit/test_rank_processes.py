@@ -1,4 +1,7 @@
-"""Ranks that cannot be started, callbacks that fail, nodes of which nobody knows whether a run has them: on fakes."""
+"""Ranks that cannot be started, interrupts as ranks end, callbacks that fail, nodes that cannot say who uses them.
+
+Uses fake nodes.
+"""
 
 import json
 import queue
@@ -21,13 +24,18 @@ from protocol.rank import LOST, StartOrder
 NODES = ["node1", "node2"]
 PLACES = place_ranks(NODES)
 ENDS_WELL = json.dumps({"exit_code": 0, "time": 0.0, "reported": time.time()})
+FAILED = json.dumps({"exit_code": 1, "time": 0.0, "reported": time.time()})
 
 
 class Supervisor:
-    """A `node.rank` that ends when told to, once all of its output is read; a stubborn one only when it is closed."""
+    """A `node.rank` that ends when told to, once all of its output is read; a stubborn one only when it is closed.
 
-    def __init__(self, *, is_stubborn=False, is_refusing=False):
+    Before it ends, its rank saves for `saves_s` seconds.
+    """
+
+    def __init__(self, *, is_stubborn=False, is_refusing=False, saves_s=0.0):
         self.is_stubborn, self.is_refusing = is_stubborn, is_refusing
+        self.saves_s = saves_s
         self.is_told, self.is_read, self.is_closed = (threading.Event() for _ in range(3))
 
     def write(self, line):
@@ -40,6 +48,7 @@ class Supervisor:
     def lines(self):
         yield "begun"
         (self.is_closed if self.is_stubborn else self.is_told).wait(20)
+        time.sleep(self.saves_s)
         yield "ended"
         self.is_read.set()
 
@@ -49,6 +58,16 @@ class Supervisor:
 
     def close(self):
         self.is_closed.set()
+
+
+class Failing(Supervisor):
+    """A `node.rank` whose rank fails at once."""
+
+    def lines(self):
+        yield "begun"
+
+    def wait(self):
+        return 1, FAILED.encode()
 
 
 @pytest.fixture
@@ -167,3 +186,49 @@ def test_a_node_that_cannot_tell_whether_a_run_has_it_counts_as_no_free_one(odd,
     with pytest.raises(NodeError, match="the cluster is in use") as refused:
         refuse_busy(fleet_of(node1=odd, node2=BUSY))
     assert refused.value.outcomes == {"node2": "busy with run earlier", "node1": words}
+
+
+def interrupt_once_told(monkeypatch, begun, times):
+    """Interrupt the wait for the next end, once the ranks have been told to end, the first `times` times."""
+    left, get_next = [KeyboardInterrupt] * times, begun._next
+
+    def get_next_or_interrupt(deadline):
+        if left and begun._no_restarts.is_set():
+            raise left.pop()
+        return get_next(deadline)
+
+    monkeypatch.setattr(begun, "_next", get_next_or_interrupt)
+
+
+def test_a_first_interrupt_after_a_rank_has_failed_lets_the_others_save(begin, monkeypatch):
+    """Their results are fetched and removed next."""
+    saving = Supervisor(saves_s=0.3)
+    begun = begin(Failing(), saving)
+    interrupt_once_told(monkeypatch, begun, times=1)
+    with pytest.raises(KeyboardInterrupt):
+        begun.wait()
+    assert saving.is_read.is_set()
+
+
+def test_an_interrupt_before_the_ranks_are_told_to_end_tells_them(begin, monkeypatch):
+    """Stacks of stalled ranks are awaited before, for 20 s at most."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    saving = Supervisor(saves_s=0.3)
+    begun = begin(Failing(), saving)
+    monkeypatch.setattr(begun._watch, "end_with_stacks", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begun.wait()
+    assert saving.is_told.is_set() and saving.is_read.is_set()
+
+
+def test_a_second_interrupt_is_not_made_to_wait(begin, monkeypatch):
+    stubborn = Supervisor(is_stubborn=True)
+    begun = begin(Failing(), stubborn)
+    interrupt_once_told(monkeypatch, begun, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        begun.wait()
+    assert stubborn.is_told.is_set() and not stubborn.is_read.is_set()
+    stubborn.close()

@@ -34,15 +34,23 @@ class Engine:
 
 
 @pytest.fixture
-def bring_up(monkeypatch):
+def forgotten():
+    """The killed commands whose notes were removed."""
+    return []
+
+
+@pytest.fixture
+def bring_up(monkeypatch, forgotten):
     """A function that reconciles while logging in to the running nodes fails with the given error."""
 
     def run(error):
         def reach_nodes(engine, spec, timeout_s):
             raise error
 
-        for name in ("check_checkout", "check_project", "restore_limits", "write_record"):
+        for name in ("check_checkout", "check_project", "write_record"):
             monkeypatch.setattr(reconcile, name, lambda *_: None)
+        monkeypatch.setattr(reconcile, "restore_limits", lambda *_: ["the killed"])
+        monkeypatch.setattr(reconcile, "forget", forgotten.extend)
         monkeypatch.setattr(reconcile, "_log_in", lambda engine, spec, there: None)
         monkeypatch.setattr(reconcile, "make_keys", lambda engine, spec: set())
         monkeypatch.setattr(reconcile, "plans_to_be", lambda spec, link_spec: {})
@@ -57,11 +65,13 @@ def bring_up(monkeypatch):
     return run
 
 
-def test_a_node_that_died_since_is_made_anew_beside_those_that_are_there(bring_up):
+def test_a_node_that_died_since_is_made_anew_beside_those_that_are_there(bring_up, forgotten):
     made, there = bring_up(NodeDied("a node died", {"node1": "sshd is up"}))
     assert made == "made" and [container.node for container in there] == NODES
+    assert forgotten == ["the killed"]
 
 
-def test_one_that_lives_and_does_not_answer_is_an_error(bring_up):
+def test_one_that_lives_and_does_not_answer_is_an_error(bring_up, forgotten):
     with pytest.raises(NodeError, match="not every node came up"):
         bring_up(NodeError("not every node came up", {"node1": "no SSH"}))
+    assert forgotten == []  # its links are not restored yet

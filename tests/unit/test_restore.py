@@ -6,15 +6,22 @@ import subprocess
 import pytest
 from plans import node_plan
 
+from cluster import api
 from cluster.base import spec
-from cluster.base.errors import NodeError
+from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
 from cluster.shaping import restore
 from cluster.shaping.link_record import write_record
 from cluster.shaping.link_state import LinkState
-from cluster.shaping.restore import differing, is_changing, not_as_recorded, restore_limits
-from cluster.shaping.temporary_changes import give_up, note_temporary_change, restoring
+from cluster.shaping.restore import (
+    differing,
+    find_leftovers,
+    is_changing,
+    not_as_recorded,
+    restore_limits,
+)
+from cluster.shaping.temporary_changes import forget, give_up, note_temporary_change, restoring
 from protocol.link import Link
 
 LAB = ClusterSpec("lab", size=2)
@@ -34,6 +41,40 @@ class FakeEngine:
 
     def set_limits(self, containers, limits):
         self.held |= limits
+
+
+NEAR = Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)
+ASKED = dict.fromkeys(("node1", "node2"), node_plan([2], [NEAR]))
+CUT = node_plan([2], [NEAR._replace(loss_pct=100.0)])
+FAR = node_plan([2], [NEAR._replace(delay_ms=60.0)])
+
+
+@pytest.fixture
+def in_force():
+    """The plans in force on the nodes: node2 is cut off."""
+    return ASKED | {"node2": CUT}
+
+
+@pytest.fixture
+def lab(monkeypatch, in_force):
+    """The cluster, whose links are asked to be as in `ASKED`; `replayed` are those that traces change."""
+    replayed = []
+
+    def read_cluster_links(fleet, spec):
+        return LinkState((), dict(in_force), "cubic", (), 1500, {}, tuple(replayed))
+
+    for module in (api, restore):
+        monkeypatch.setattr(module, "read_cluster_links", read_cluster_links)
+        monkeypatch.setattr(module, "apply_some", lambda fleet, plans: in_force.update(plans))
+    monkeypatch.setattr(restore, "clear_some", lambda fleet, nodes: None)
+    monkeypatch.setattr(api, "apply_plans", lambda fleet, plans: in_force.update(plans))
+    monkeypatch.setattr(api, "plans_to_be", lambda spec, link_spec: ASKED)
+    monkeypatch.setattr(api.Cluster, "engine", FakeEngine())
+    monkeypatch.setattr(api.Cluster, "fleet", None)
+    write_record(LAB, ASKED)
+    lab = api.Cluster("lab", console=HeardConsole(), force=True)
+    lab._spec, lab.replayed = LAB, replayed
+    return lab
 
 
 class HeardConsole:
@@ -58,7 +99,7 @@ def test_what_a_killed_command_took_of_processors_is_given_back():
     killed.write_text(json.dumps(json.loads(killed.read_text()) | {"started": "1"}))
     alive = note_temporary_change(LAB, "launch b", {"node2": Limit()})
     engine, console = FakeEngine(), HeardConsole()
-    restore_limits(engine, LAB, console)
+    forget(restore_limits(engine, LAB, console))
     assert engine.held == {"node1": Limit(2.0), "node2": Limit(0.25)}
     assert (killed.exists(), alive.exists()) == (False, True)
     assert console.said == ["node1: restored the CPU limits that `launch a` left changed"]
@@ -72,7 +113,7 @@ def test_a_change_that_could_not_be_undone_does_not_count_as_going_on():
         raise KeyboardInterrupt
     assert not is_changing(LAB, in_force) and note.exists()
     engine = FakeEngine()
-    restore_limits(engine, LAB, HeardConsole())
+    forget(restore_limits(engine, LAB, HeardConsole()))
     assert engine.held["node1"] == Limit(2.0) and not note.exists()
     gone = note_temporary_change(LAB, "python")
     with pytest.raises(KeyboardInterrupt), restoring(gone):  # not: no such file
@@ -90,7 +131,7 @@ def test_a_change_that_could_not_be_undone_does_not_go_on_after_its_process_has_
     note.write_text(json.dumps(json.loads(note.read_text()) | {"pid": ended.pid}))
     give_up(note)
     assert not is_changing(LAB, LinkState((), {}, "cubic", (), 1500, {}))
-    restore_limits(FakeEngine(), LAB, HeardConsole())
+    forget(restore_limits(FakeEngine(), LAB, HeardConsole()))
     assert not note.exists()
 
 
@@ -130,3 +171,91 @@ def test_a_node_on_which_links_cannot_be_restored_is_named(monkeypatch):
     with pytest.raises(NodeError, match="could not be restored") as failed:
         restore.restore_links(None, LAB, HeardConsole())
     assert applied == ["node2"] and list(failed.value.outcomes) == ["node2"]
+
+
+def note_killed(what, limits=None):
+    """Write a note as a killed command leaves it."""
+    note = note_temporary_change(LAB, what, limits)
+    give_up(note)
+    return note
+
+
+def test_what_a_killed_command_changed_is_not_taken_for_a_living_ones_wish(lab, in_force):
+    """The note was thrown away, and a run went on over cut links, as if these were asked for."""
+    killed = note_killed("launch --schedule", {"node1": Limit(2.0)})
+    with restoring(living := note_temporary_change(LAB, "shape --for 1h")):
+        in_force["node1"] = FAR
+        with pytest.raises(ClusterError, match="`launch --schedule`.*`shape --for 1h`") as refusal:
+            lab.settle()
+        assert refusal.value.hint and len(refusal.value.message.splitlines()) == 1
+        assert killed.exists() and in_force == {"node1": FAR, "node2": CUT}
+    assert not living.exists()
+    assert lab.settle().plans == in_force == ASKED
+    assert not killed.exists()
+
+
+def test_limits_are_restored_once_although_the_links_must_wait(lab):
+    """What the user asks for meanwhile would be overwritten."""
+    note_killed("launch --schedule", {"node1": Limit(2.0)})
+    with restoring(note_temporary_change(LAB, "shape --for 1h")), pytest.raises(ClusterError):
+        lab.settle()
+    assert lab.engine.held["node1"] == Limit(2.0)
+    lab.engine.held["node1"] = Limit(1.0)
+    lab.settle()
+    assert lab.engine.held["node1"] == Limit(1.0)
+
+
+def test_what_a_killed_command_changed_is_not_taken_for_a_traces_wish(lab, in_force):
+    killed = note_killed("launch --schedule")
+    lab.replayed.append(("node1", "node2"))
+    with pytest.raises(ClusterError, match="`launch --schedule`.*a trace"):
+        lab.settle()
+    lab.replayed.clear()
+    lab.settle()
+    assert in_force == ASKED and not killed.exists()
+
+
+def test_where_a_killed_command_left_nothing_a_living_one_is_no_hindrance(lab, in_force):
+    in_force |= ASKED
+    killed = note_killed("launch --schedule")
+    with restoring(note_temporary_change(LAB, "shape --for 1h")):
+        lab.settle()
+    assert not killed.exists()
+
+
+def test_links_that_are_all_asked_for_anew_need_no_restoring(lab, in_force):
+    killed = note_killed("launch --schedule")
+    with restoring(living := note_temporary_change(LAB, "shape --for 1h")):
+        lab.shape("a link spec")
+        assert living.exists() and not killed.exists()
+    assert in_force == ASKED
+
+
+def test_a_note_stays_until_the_links_are_restored(lab, monkeypatch):
+    killed = note_killed("launch --schedule")
+
+    def fail(fleet, plans):
+        raise ClusterError("node2 does not answer")
+
+    monkeypatch.setattr(restore, "apply_some", fail)
+    with pytest.raises(ClusterError, match="does not answer"):
+        lab.settle()
+    assert killed.exists()
+
+
+def test_status_says_which_command_undoes_what_a_killed_one_left(lab, in_force):
+    note_killed("launch --schedule")
+    said = find_leftovers(LAB, lab.links())
+    assert said == [
+        "`launch --schedule` was killed; the next up or launch undoes its temporary changes",
+        "node2: the links in force differ from those asked for; the next up or launch applies them again",
+    ]
+    del in_force["node1"]
+    with restoring(note_temporary_change(LAB, "shape --for 1h")):
+        said = find_leftovers(LAB, lab.links())
+    first = "the first up or launch after the end of `shape --for 1h`"
+    assert sorted(said) == [
+        f"`launch --schedule` was killed; {first} undoes its temporary changes",
+        "`shape --for 1h` changes links or processors for a while",
+        f"node1: the links in force differ from those asked for; {first} applies them again",
+    ]

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,17 @@ import pytest
 from plans import node_plan
 
 import cluster.schedule.runner
+from cluster.base import spec
 from cluster.base.errors import ClusterError, NodeError
+from cluster.base.spec import ClusterSpec
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.resources import Limit
 from cluster.links.changes import Change
 from cluster.run import runner
 from cluster.schedule.events import Event
 from cluster.schedule.runner import ScheduleRunner
+from cluster.shaping.restore import restore_limits
+from cluster.shaping.temporary_changes import read_temporary_changes
 from protocol.link import Link
 
 PLANS = {"node1": node_plan([2], [Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)])}
@@ -92,6 +97,55 @@ def test_everything_is_as_before(applied, tmp_path, way_out, failures):
     assert engine.held == {"node1": Limit(), "node2": Limit(1)}
     assert applied == PLANS
     assert bool(player.failure) == bool(failures)
+
+
+@pytest.fixture
+def noted(applied, tmp_path, monkeypatch):
+    """A schedule that is ready to begin, its engine, its note's context, and a function that reads the notes."""
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    lab = ClusterSpec("lab", size=2)
+    lab.state_dir.mkdir(parents=True)
+    engine = FakeEngine()
+    processors = CpuLimits(engine, "lab")
+    player = ScheduleRunner(
+        None, FakeShape(), processors, STORM, "", tmp_path / "log", QuietConsole()
+    )
+    job = SimpleNamespace(spec=lab, schedule=STORM)
+    context = runner._noted(job, processors, player)
+    return SimpleNamespace(
+        player=player,
+        engine=engine,
+        lab=lab,
+        context=context,
+        notes=lambda: read_temporary_changes(lab),
+    )
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["_await_last_look", "_give_back", "_heal"])
+def test_what_an_interrupt_keeps_from_being_restored_is_left_to_the_next_command(
+    noted, applied, monkeypatch, where
+):
+    """CPU limits are recorded in the note only: without it they would stay changed."""
+    monkeypatch.setattr(noted.player, where, interrupt)
+    with pytest.raises(KeyboardInterrupt), noted.context, noted.player:
+        wait_for(lambda: applied != PLANS)
+        assert noted.engine.held["node2"].cpus == 0.25
+    assert [note.alive for note in noted.notes()] == [False]
+    restore_limits(noted.engine, noted.lab, QuietConsole())
+    assert noted.engine.held == {"node1": Limit(), "node2": Limit(1)}
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_nothing_is_left_to_the_next_command_if_nothing_is_changed_any_more(noted, applied, began):
+    with pytest.raises(ClusterError, match="a rank failed"), noted.context:
+        with noted.player if began else nullcontext():
+            wait_for(lambda: applied != PLANS or not began)
+        raise ClusterError("a rank failed")
+    assert noted.notes() == []
 
 
 def wait_for(condition):
