@@ -28,6 +28,7 @@ from cluster.engine.container import (
     read_container,
     volumes_of_cluster,
 )
+from cluster.engine.event_stream import event_stream
 from cluster.engine.inspected import HostConfig, Image, Inspected
 from cluster.engine.resources import (
     UNLIMITED_BYTES,
@@ -42,6 +43,7 @@ from protocol.labels import LABEL_CLUSTER
 
 if TYPE_CHECKING:
     from docker import APIClient
+    from docker.types import CancellableStream
 
 LABEL_SOURCE = "gradwire.source"
 # The capabilities that the wires need, without a network.
@@ -316,18 +318,18 @@ class Engine:
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
-        """Yield an iterator of the cluster's nodes, each as its container starts, until the `with` block is left."""
-        import docker.errors
+        """Yield an iterator of the cluster's nodes, each as its container starts, until the `with` block is left.
 
+        Only its first `next` asks the engine, and waits as long as that takes; it raises ClusterError.
+        """
         wanted = {"type": "container", "event": "start", "label": f"{LABEL_CLUSTER}={cluster}"}
-        with self.errors():
-            events = self._api.events(filters=wanted, decode=True)
-        try:
+
+        def open_stream() -> CancellableStream:
+            with self.errors():
+                return self._api.events(filters=wanted, decode=True)
+
+        with event_stream(open_stream) as events:
             yield (event["Actor"]["Attributes"][LABEL_NODE] for event in events)
-        finally:
-            # The stream of an engine behind SSH cannot be closed: it ends with our process.
-            with suppress(docker.errors.DockerException):
-                events.close()
 
     def version(self) -> str:
         """Return the engine's version."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cluster.base.errors import ClusterError
 from cluster.base.paths import PROJECT_DIR
-from cluster.base.spec import ClusterSpec
+from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.container import Container
 
@@ -56,12 +56,28 @@ def check_may_remove(engine: Engine, name: str) -> None:
             f"cluster {name!r} was brought up from {', '.join(others)}",
             "remove it there, or here all the same: --force",
         )
-    if containers or ClusterSpec(name).state_dir.exists():
+    if not containers:
+        _check_left(engine, name, "remove it there, or here all the same: --force")
+
+
+def check_may_create(engine: Engine, name: str) -> None:
+    """Refuse to create a cluster that would take over a network or volume which this checkout did not create.
+
+    A rollback or a later `down` would remove it. The cluster has no containers.
+
+    Raises:
+        ClusterError: names the networks and volumes.
+    """
+    here = f"python -m cluster.down{name_flag(name)} --force"
+    other = "use another name: --name NAME"
+    _check_left(engine, name, f"{other}; or remove it there, or here all the same: {here}")
+
+
+def _check_left(engine: Engine, name: str, hint: str) -> None:
+    """Refuse networks and volumes of a cluster without containers, unless this checkout has its state folder."""
+    if ClusterSpec(name).state_dir.exists():
         return
     # Neither says which checkout made it; a volume may hold results of `--shared` that were not fetched.
     found = {"network": engine.networks(name), "volume": engine.labelled_volumes(name)}
     if left := [f"{kind} {', '.join(names)}" for kind, names in found.items() if names]:
-        raise ClusterError(
-            f"this checkout has not made {' and '.join(left)}",
-            "remove it there, or here all the same: --force",
-        )
+        raise ClusterError(f"this checkout has not made {' and '.join(left)}", hint)

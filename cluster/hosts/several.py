@@ -220,8 +220,9 @@ class SeveralEngines(Engine):
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
         """See Engine.starts; watches all hosts."""
-        news: queue.Queue[str] = queue.Queue()
+        news: queue.Queue[str | None] = queue.Queue()
         with ExitStack() as stack:
+            stack.callback(news.put, None)  # ends the iterator
             for engine in self._engines:
                 nodes = stack.enter_context(engine.starts(cluster))
                 threading.Thread(target=_hand_on, args=(nodes, news), daemon=True).start()
@@ -280,7 +281,7 @@ def _same(values: Sequence[T]) -> T | None:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _hand_on(nodes: Iterator[str], news: queue.Queue[str]) -> None:
+def _hand_on(nodes: Iterator[str], news: queue.Queue[str | None]) -> None:
     with suppress(Exception):  # events are a shortcut: a stream that breaks is no failure
         for node in nodes:
             news.put(node)

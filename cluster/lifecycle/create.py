@@ -8,6 +8,7 @@ from cluster.base.errors import ClusterError, SlotTaken
 from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
+from cluster.engine.ownership import check_may_create
 from cluster.engine.resources import ResourceRequest, check_room
 from cluster.hosts.connect import (
     compose_for,
@@ -76,7 +77,8 @@ def create_cluster(
 ) -> Created:
     """Create a cluster, or reconcile the existing one with the request; `compose` may have been started already.
 
-    With `force` also while a run uses its nodes. The `avoided` slots turned out to be taken.
+    With `force` also while a run uses its nodes, or over networks and volumes that this checkout did not create. The
+    `avoided` slots turned out to be taken.
 
     Raises:
         ClusterError: what happened and what to try. A creation that fails is rolled back.
@@ -84,6 +86,8 @@ def create_cluster(
     existing, spec = inspect_cluster(engine, request, avoided)
     if existing is not None and not force:
         refuse_without_keys(spec, engine.containers(spec.name))
+    if existing is None and not (force or avoided):  # what is left of an earlier slot is ours
+        check_may_create(engine, spec.name)
     if _ensure_image(engine, spec, console):
         existing, spec = inspect_cluster(engine, request, avoided)  # the image took minutes
     hosts = hosts_of(spec.name, request.hosts)  # before a rollback, which removes the record

@@ -6,6 +6,7 @@ the peer of a connection. A cluster on hosts has a name for each of them, too: t
 different DOCKER_HOST.
 """
 
+import hashlib
 import os
 import shlex
 import socket
@@ -89,12 +90,21 @@ class ClusterLock:
 
 
 def _addresses(cluster: str, hosts: Hosts | None) -> list[bytes]:
-    """Return the lock's addresses; clusters of another engine or of other hosts have other locks.
+    """Return the lock's addresses, each once; clusters of another engine or of other hosts have other locks.
 
     With hosts, too, this shell's engine counts: a cluster of that name may just be coming up on this machine.
     """
-    places = [_engine(), *sorted({host.ssh for host in hosts.hosts} if hosts else ())]
-    return [f"\0gradwire {cluster} {place}".encode()[: MOST_NAME_BYTES + 1] for place in places]
+    places = {host.ssh for host in hosts.hosts} if hosts else set()
+    return [_address(cluster, place) for place in sorted({_engine(), *places})]
+
+
+def _address(cluster: str, place: str) -> bytes:
+    """Return the address of a cluster's lock at one place; a digest of all of it ends one that would be too long."""
+    address = f"\0gradwire {cluster} {place}".encode()
+    if len(address) <= MOST_NAME_BYTES + 1:
+        return address
+    digest = hashlib.sha256(address).hexdigest().encode()
+    return address[: MOST_NAME_BYTES + 1 - len(digest)] + digest
 
 
 def _engine() -> str:

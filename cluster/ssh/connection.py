@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cluster.base.errors import ClusterError, NodeError
-from cluster.base.spec import Node
+from cluster.base.spec import Node, name_flag
 from cluster.ssh.keys import LOGIN_KEY
 from cluster.ssh.liveness import HeardSocket
 from cluster.ssh.remote_process import CLOSED
@@ -35,6 +35,7 @@ LOGIN_S, LONGEST_LOGIN_S = 15.0, 120.0
 TRANSIENT = ("No existing session", "Authentication timeout.")
 OPEN_TIMEOUT_S = 120.0  # for a session; a silent node is declared lost earlier
 END_S = 1.0  # for the threads of closed connections
+T = TypeVar("T")
 
 
 Dial = Callable[[Node, float], socket.socket]
@@ -113,7 +114,7 @@ def log_in(
     Raises:
         TimedOut: the node did not answer before the deadline or fell silent, or no login was done.
         GivenUp: `closing` was set.
-        ClusterError: the node presented another key than the pinned one, or refused ours.
+        ClusterError: the node presented another key than the pinned one, or refused ours; or a file of keys is damaged.
     """
     login_s = LOGIN_S
     while True:
@@ -169,12 +170,12 @@ def _connect(
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
     began_s = time.monotonic()
     try:
-        client.load_host_keys(str(state_dir / "known_hosts"))
+        _load(state_dir / "known_hosts", client.load_host_keys)
         client.connect(
             node.ssh_host,
             node.ssh_port,
             username="root",
-            pkey=paramiko.Ed25519Key.from_private_key_file(str(state_dir / LOGIN_KEY)),
+            pkey=_load(state_dir / LOGIN_KEY, paramiko.Ed25519Key.from_private_key_file),
             allow_agent=False,
             look_for_keys=False,
             timeout=timeout_s,
@@ -183,12 +184,29 @@ def _connect(
             sock=sock,
             transport_factory=_transport_of(timeout_s),
         )
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except (paramiko.SSHException, EOFError, OSError, ClusterError) as error:
         hang_up([client])
         sock.close()
+        if isinstance(error, ClusterError):
+            raise
         is_late = time.monotonic() - began_s >= timeout_s
         ending = f"not done after {timeout_s:.0f} s" if is_late else "closed by sshd before its end"
         raise _failure(f"{node.ssh_host}:{node.ssh_port}", error, ending) from error
+
+
+def _load(path: Path, load: Callable[[str], T]) -> T:
+    """Load a file of keys of a cluster's state folder.
+
+    Raises:
+        OSError: it cannot be read. ClusterError: it is damaged, as after a power cut.
+    """
+    try:
+        return load(str(path))
+    except OSError:
+        raise
+    except Exception as error:  # of many kinds: paramiko's own, IndexError, AssertionError
+        again = f"python -m cluster.up{name_flag(path.parent.name)} makes it anew"
+        raise ClusterError(f"{path} is damaged; {again}") from error
 
 
 def _failure(where: str, error: Exception, ending: str) -> ClusterError:

@@ -27,7 +27,7 @@ NO_COMMANDS: Mapping[str, str] = {}
 
 
 def ensure_keys(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMANDS) -> set[str]:
-    """Generate missing keys and keep existing ones. `proxy_commands` as for `ssh_config`.
+    """Generate missing and damaged keys and keep the others. `proxy_commands` as for `ssh_config`.
 
     Returns:
         The nodes that must be created with these new keys; if they exist already, logins to them no longer work.
@@ -82,9 +82,9 @@ def _ensure_host_key(folder: Path) -> bool:
 
 
 def _ensure_pair(path: Path) -> bool:
-    """Generate an ed25519 pair at `path` and `path.pub` unless both exist; return whether it did."""
+    """Generate an ed25519 pair at `path` and `path.pub` unless there is one; return whether it did."""
     public = path.with_name(path.name + ".pub")
-    if path.exists() and public.exists():
+    if path.exists() and public.exists() and _is_pair(path, public):
         return False
     # Imported here: every verb uses this module, but few generate keys.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -100,6 +100,28 @@ def _ensure_pair(path: Path) -> bool:
     words = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
     write_atomically(public, words, 0o644)
     return True
+
+
+def _is_pair(private: Path, public: Path) -> bool:
+    """Return whether two files are the halves of one ed25519 key; a power cut may leave either of them cut short."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_private_key,
+    )
+
+    content = private.read_bytes()
+    try:
+        words = public.read_text().split()[:2]  # without a comment
+        key = load_ssh_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a passphrase
+        return False
+    if not isinstance(key, Ed25519PrivateKey) or not content.endswith(b"\n"):  # OpenSSH needs that
+        return False
+    own = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return words == own.decode().split()
 
 
 def _fill_node_folder(state_dir: Path, node: Node, known_hosts: str) -> None:

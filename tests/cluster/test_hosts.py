@@ -356,7 +356,9 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
         options = [word for label in labels for word in ("--label", label)]
         options += ["--driver", "overlay", "--opt", "encrypted"]
         west.exec("docker", "network", "create", *options, network)
-        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+        refused = cluster.run("up", "--hosts", hosts_file, "--nodes", "2", check=1).stderr
+        assert f"this checkout has not made network {network}" in refused
+        cluster.run("up", "--hosts", hosts_file, "--nodes", "2", "--force")
         cluster.run("up")
         assert "encrypted" not in west.exec("docker", "network", "inspect", network)
         cluster.run("down")

@@ -22,6 +22,7 @@ class FakeEngine:
 
     note = ""
     existing, nodes, engines = None, (), ()
+    left_networks, left_volumes = [], []
 
     def containers(self, name):
         return self.nodes
@@ -37,6 +38,12 @@ class FakeEngine:
 
     def slots(self, *, beside):
         return set()
+
+    def networks(self, name):
+        return self.left_networks
+
+    def labelled_volumes(self, name):
+        return self.left_volumes
 
     def left_behind(self, name):
         return []
@@ -215,3 +222,43 @@ def test_one_of_ours_is_known_by_its_keys(host, folder):
     record.write_record("lab", BOXES, {"node1": "box"})
     (folder / "node1").mkdir()
     assert bring_up(engine=foreign()).was_there
+
+
+@pytest.fixture
+def others():
+    """The engine after another checkout's nodes have gone: its volume holds results that were not fetched."""
+    engine = FakeEngine()
+    engine.left_networks, engine.left_volumes = ["gradwire-lab_data"], ["gradwire-lab_shared"]
+    return engine
+
+
+def test_what_another_checkout_has_left_under_this_name_stays(host, folder, others):
+    """A rollback would remove it, and so would `down` after a creation that succeeds."""
+    host.taken = {0: ClusterError("a node died")}
+    with pytest.raises(ClusterError, match="this checkout has not made") as refused:
+        bring_up(engine=others)
+    assert "network gradwire-lab_data and volume gradwire-lab_shared" in refused.value.message
+    assert "python -m cluster.down --name lab --force" in refused.value.hint
+    assert host.done == [] and not folder.exists()
+
+
+def test_with_force_a_cluster_is_created_over_it(host, others):
+    assert bring_up(engine=others, force=True).spec.slot == 0
+
+
+def test_what_a_killed_command_of_this_checkout_has_left_is_made_whole(host, folder, others):
+    folder.mkdir(parents=True)
+    assert bring_up(engine=others).spec.slot == 0
+
+
+def test_what_a_rollback_could_not_remove_is_no_other_checkouts(host, others, monkeypatch):
+    """The next slot is tried all the same."""
+    host.taken = {0: SlotTaken("its subnet is another's")}
+    engine = FakeEngine()
+
+    def leave(*_):
+        engine.left_networks = others.left_networks
+        raise ClusterError("the network is in use")
+
+    monkeypatch.setattr(create, "remove_until_quiet", leave)
+    assert bring_up(engine=engine).spec.slot == 1

@@ -261,6 +261,31 @@ def test_keys_that_are_missing_are_named_at_once(node_with_key, host_key, tmp_pa
     assert not isinstance(caught.value, connection.TimedOut)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (LOGIN_KEY, b""),
+        (LOGIN_KEY, None),
+        (LOGIN_KEY, b"\xff" * 400),
+        ("known_hosts", b"[127.0.0.1]:22001 ssh-ed25519 A"),
+        ("known_hosts", b"\xff" * 400),
+    ],
+)
+def test_keys_that_are_damaged_are_named_with_what_makes_them_anew(
+    node_with_key, host_key, tmp_path, name, content
+):
+    """Whatever paramiko raises: at a key that is cut in its middle, an IndexError."""
+    node = node_with_key(host_key)
+    pin(node, tmp_path)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:200] if content is None else content)
+    with pytest.raises(ClusterError, match="is damaged") as caught:
+        connection.log_in(node, tmp_path, time.monotonic() + 600, connection.Closing())
+    again = f"python -m cluster.up --name {tmp_path.name} makes it anew"
+    assert str(path) in caught.value.message and again in caught.value.message
+    assert not isinstance(caught.value, connection.TimedOut)
+
+
 @pytest.mark.parametrize("is_pinned", ["this one", "another one", "none"])
 def test_a_node_with_another_host_key_is_refused(node_with_key, host_key, tmp_path, is_pinned):
     node = node_with_key(host_key)

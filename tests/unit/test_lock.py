@@ -97,6 +97,31 @@ def test_a_cluster_of_that_name_on_other_hosts_has_another_lock(on_hosts):
             pass
 
 
+def long_host(end):
+    return Host(end, f"me@{'far-' * 30}away.{os.getpid()}.{end}")
+
+
+def test_hosts_whose_long_names_differ_only_at_their_ends_have_locks_of_their_own(on_hosts):
+    """The kernel takes 107 bytes of an address."""
+    west, east, name = long_host("west"), long_host("east"), f"{NAME:a<27}"
+    on_hosts("unix:///run/one.sock", west, east)
+    with ClusterLock(name):
+        on_hosts("unix:///run/two.sock", east)
+        with pytest.raises(ClusterError, match="in use.*process"), ClusterLock(name):
+            pass
+    with ClusterLock(name):
+        on_hosts("unix:///run/one.sock", west)
+        with ClusterLock(name):
+            pass
+
+
+def test_a_host_that_is_this_shells_engine_too_is_locked_once(on_hosts):
+    there = f"ssh://me@there-{os.getpid()}"
+    on_hosts(there, Host("there", there))
+    with ClusterLock(NAME):
+        pass
+
+
 def test_who_has_the_lock_is_named_without_its_secrets(monkeypatch, tmp_path):
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.chdir(tmp_path)

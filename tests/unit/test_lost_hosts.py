@@ -68,9 +68,11 @@ def up(engine):
 @pytest.fixture
 def lost_during_up(monkeypatch, capsys, both, left, west, east):
     """A creation that has failed because east was lost; east is back afterwards, with its nodes."""
+    west.has_network = west.has_volume = east.has_network = east.has_volume = False
 
     def fail(engine, spec, *_, **__):
         west.nodes, east.nodes = ["node1", "node3"], ["node2", "node4"]
+        west.has_network = west.has_volume = east.has_network = east.has_volume = True
         west.has_mark = east.has_mark = True
         for node in spec.nodes:
             (spec.state_dir / node.name).mkdir()

@@ -290,3 +290,16 @@ def test_a_stream_of_starts_that_breaks_ends_nothing(both, west, east, monkeypat
         for thread in set(threading.enumerate()) - before:
             thread.join(30)
     assert not failures
+
+
+def test_who_listens_to_several_streams_of_starts_ends_with_them(both, west, east):
+    @contextmanager
+    def silent(cluster):
+        yield iter(())
+
+    west.starts = east.starts = silent
+    with both.starts("lab") as news:
+        listener = threading.Thread(target=list, args=(news,), daemon=True)
+        listener.start()
+    listener.join(30)
+    assert not listener.is_alive()

@@ -64,3 +64,44 @@ def head(path):
 def test_host_keys_are_pinned_for_openssh_too(keys):
     (said,) = expanded(keys / "ssh_config", "stricthostkeychecking")
     assert said.split()[1] in ("true", "yes")
+
+
+LAB = ClusterSpec("lab", size=2)
+
+
+def test_keys_that_are_whole_stay(keys):
+    assert ensure_keys(LAB) == set()
+    public = keys / "id_ed25519.pub"
+    public.write_text(f"{public.read_text().strip()} me@here\n")  # ssh-keygen adds such a comment
+    assert ensure_keys(LAB) == set()
+
+
+@pytest.mark.parametrize(
+    ("half", "new"),
+    [
+        ("id_ed25519", {"node1", "node2"}),
+        ("id_ed25519.pub", {"node1", "node2"}),
+        ("node2/ssh_host_ed25519_key", {"node2"}),
+        ("node2/ssh_host_ed25519_key.pub", {"node2"}),
+    ],
+)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_key_that_a_power_cut_has_cut_short_is_made_anew(keys, half, new, share):
+    whole = (keys / half).read_bytes()
+    (keys / half).write_bytes(whole[: int(share * len(whole))])
+    assert ensure_keys(LAB) == new
+    assert ensure_keys(LAB) == set()
+
+
+def test_one_that_lacks_only_its_last_byte_too(keys):
+    """OpenSSH refuses it, though Python's libraries do not."""
+    key = keys / "id_ed25519"
+    key.write_bytes(key.read_bytes()[:-1])
+    assert ensure_keys(LAB) == {"node1", "node2"}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"\0" * 80, b"ssh-ed25519 AAAA\n"])
+def test_a_public_half_that_is_no_text_or_another_keys_is_made_anew(keys, content):
+    (keys / "node1" / "ssh_host_ed25519_key.pub").write_bytes(content)
+    assert ensure_keys(LAB) == {"node1"}
+    assert ensure_keys(LAB) == set()
