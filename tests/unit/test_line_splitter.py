@@ -36,6 +36,14 @@ def test_a_line_that_does_not_end_comes_in_pieces_between_characters():
     assert "".join([first, *pieces]) == text
 
 
+@pytest.mark.parametrize("size", [1000, LONGEST_LINE_BYTES, 3 * LONGEST_LINE_BYTES])
+def test_carriage_returns_alone_give_the_reader_an_empty_line_now_and_then(size):
+    """It once got nothing, and so could not stop reading, however many came."""
+    text = b"10 %" + b"\r" * 3 * LONGEST_LINE_BYTES
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    assert list(split_lines([*chunks, b"20 %"])) == ["10 %", "", "", "20 %"]
+
+
 def test_output_without_newlines_takes_time_linear_in_its_length():
     """4 times the output once took 14 times as long; compared with output with newlines, as machines differ."""
 
@@ -47,6 +55,8 @@ def test_output_without_newlines_takes_time_linear_in_its_length():
 
     endless, lines = b"x" * 65536, (b"x" * 4095 + b"\n") * 16
     assert took_s(64, endless) < 20 * max(0.01, took_s(64, lines))
+    returns = b"\r" * 65536
+    assert took_s(4, returns) < 8 * took_s(1, returns)
 
 
 def test_a_full_disk_does_not_stop_a_rank(capsys):
