@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from cluster.base.errors import EXIT_DONE, EXIT_USAGE, unknown
-from cluster.base.stdout import safe_output
+from cluster.base.stdout import open_closed_streams, safe_output
 
 VERBS = (
     "launch",
@@ -32,6 +32,7 @@ VERBS = (
 
 def main() -> int:
     """List the verbs, or run one."""
+    open_closed_streams()
     if "_ARGCOMPLETE" in os.environ:
         return _complete()
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):

@@ -31,8 +31,8 @@ HEAD = """\
 is its definition: both sides read a document by these types. A key that is not here is refused, and the error names it;
 only lines of metrics and telemetry may have more, as other versions and users' own tasks write them.
 Units stand in the names: `rate_mbyte_s` is 10^6 bytes a second, `delay_ms` is one way, `loss_pct` is per cent of
-packets. Numbers are finite; lists and objects where anything is allowed have at most 20 levels. A key with a default
-may be missing.
+packets. Numbers are finite; lists and objects where anything is allowed have at most 20 levels and 600,000 values. A
+key with a default may be missing.
 
 What the host writes for its users (run folders, `--json`) is in [run-folder.md](run-folder.md).
 """

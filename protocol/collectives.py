@@ -6,8 +6,8 @@ collective ended.
 
 from typing import Annotated, NamedTuple
 
-from protocol.reader import LARGEST, Count, ReadBy, read, within
-from protocol.values import Address, Name, Number, Positive, RankKey, read_number
+from protocol.reader import LARGEST, Check, Count, ReadBy, read, within
+from protocol.values import MOST_RANKS, Address, Name, Number, Positive, RankKey, read_number
 
 MOST_COLLECTIVES = 20_000
 """The most lines that a rank writes: 200 bytes each, and 130 per peer. Further collectives are only in the sums."""
@@ -19,6 +19,10 @@ MOST_TENSOR_BYTES = MOST_MESSAGES << 20
 MOST_S = 1e11
 """The latest time, and the longest duration, in seconds: a double still tells 15 us apart."""
 Moment = Annotated[float, ReadBy(read_number, "number"), within(-MOST_S, MOST_S)]
+EACH_ONCE = Check(
+    f"at most {MOST_RANKS} ranks, each once",
+    lambda ranks: len(set(ranks)) == len(ranks) <= MOST_RANKS,
+)
 WindowBytes = Annotated[float, ReadBy(read_number, "number"), within(1, LARGEST)]
 
 
@@ -96,7 +100,7 @@ class CollectiveLine(NamedTuple):
     """The least number of messages that have to follow one another."""
     sizes_vary: bool = False
     """Whether others of its kind and purpose differ in size, step by step: sums and reports take these together."""
-    sources: list[Count] = []  # noqa: RUF012
+    sources: Annotated[list[Count], EACH_ONCE] = []  # noqa: RUF012
     """For an exchange: the ranks that this rank receives from."""
     tcp: dict[Address, TcpState] = {}  # noqa: RUF012
     """TCP state by peer's address, for peers to which 2 kB or more went. Ranks of one node share an address: then the

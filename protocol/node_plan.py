@@ -9,10 +9,42 @@ from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 from protocol.link import ACCESS_LIMITS, LIMITS, WIRE_CHOICES, Link
-from protocol.reader import ADDRESS, MAC, WORD, FormatError, one_of, parse, read, within
+from protocol.reader import (
+    ADDRESS,
+    MAC,
+    WORD,
+    FormatError,
+    ReadBy,
+    one_of,
+    parse,
+    read,
+    shown,
+    within,
+)
 
+ORIGIN_KEYS = ("profile", "topology", "seed", "wire", "underlay")
 Rate = Annotated[float, within(*ACCESS_LIMITS["uplink_mbyte_s"])]
 Delay = Annotated[float, within(*LIMITS["delay_ms"])]
+
+
+def read_origin(value: object) -> dict[str, object]:
+    """Return the origin of links: an object with some of ORIGIN_KEYS and no others.
+
+    Raises:
+        FormatError: it is none, or has too many values in all; it may come from a node, and the host keeps it.
+    """
+    if not isinstance(value, dict):
+        raise FormatError(f"expected an object, got {shown(value)}")
+    for name in value:
+        if name not in ORIGIN_KEYS:
+            raise FormatError(f"unknown key, expected {', '.join(ORIGIN_KEYS)}", str(name)[:80])
+    read(object, value)
+    return value
+
+
+Origin = Annotated[
+    dict[str, object], ReadBy(read_origin, f"object: {', '.join(ORIGIN_KEYS)} → any")
+]
 
 
 class Peer(NamedTuple):
@@ -61,7 +93,7 @@ class NodePlan(NamedTuple):
     """All nodes that are not neighbours, by name; empty if every pair of nodes has a link."""
     links: list[Link]
     """The links that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
-    origin: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
+    origin: Origin = {}  # noqa: RUF012 - nobody changes it
     """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for the host, without effect
     here. A topology is a name (`full`, `ring`, `star`), or the contents of a file, as a mapping with its name. On
     several hosts also `underlay`, their network."""

@@ -11,7 +11,8 @@ A document is a named tuple; its annotations say what it holds:
 A field with a default may be missing. All other keys must be present, and unknown keys are errors, unless
 `ignore_unknown` skips them. The supported types are bool, int, float, str, `X | None`, list, dict with keys made from
 str, tuple, `object` (any JSON value), named tuples of these, and all of them with checks, as Annotated. Because the
-output of a node may be hostile, numbers are finite and limited in size, and an `object` has MOST_LEVELS levels at most.
+output of a node may be hostile, numbers are finite and limited in size, and an `object` has MOST_LEVELS levels, and
+MOST_ITEMS values, at most.
 
 Documents are named tuples, not dataclasses, because `import dataclasses` alone would cost a tenth of the time that
 `node.wire apply` takes, on every node at every start.
@@ -20,7 +21,7 @@ Documents are named tuples, not dataclasses, because `import dataclasses` alone 
 import json
 import socket
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
@@ -30,6 +31,9 @@ Read = Callable[[object], Any]
 LARGEST = 1e20  # a seed has 64 bits; sums and products of such numbers are still finite
 MOST_LEVELS = 20
 """The most levels of lists and objects in a value of type `object`: Python cannot write all that it can parse."""
+MOST_ITEMS = 600_000
+"""The most values in a value of type `object`, lists and objects included: `{"":0}` takes 30 times its bytes of memory.
+The largest that is needed is a topology of 199 nodes that states all nine values of every link: 554,000."""
 
 
 class FormatError(ValueError):
@@ -325,13 +329,23 @@ def _text(value: object) -> str:
     return value
 
 
-def _anything(value: object, levels: int = MOST_LEVELS) -> object:
-    if isinstance(value, dict | list | tuple):
-        if levels == 0:
-            raise FormatError(f"nested more than {MOST_LEVELS} levels deep")
-        for one in value.values() if isinstance(value, dict) else value:
-            _anything(one, levels - 1)
+def _anything(value: object) -> object:
+    count, level = 1, [value]
+    for _ in range(MOST_LEVELS):
+        inside = [_contents(one) for one in level if isinstance(one, dict | list | tuple)]
+        if not inside:
+            return value
+        count += sum(map(len, inside))
+        if count > MOST_ITEMS:
+            raise FormatError(f"more than {MOST_ITEMS} values")
+        level = [one for some in inside for one in some]
+    if any(isinstance(one, dict | list | tuple) for one in level):
+        raise FormatError(f"nested more than {MOST_LEVELS} levels deep")
     return value
+
+
+def _contents(value: dict[str, object] | list[object] | tuple[object, ...]) -> Collection[object]:
+    return value.values() if isinstance(value, dict) else value
 
 
 PLAIN: dict[Any, Read] = {

@@ -6,6 +6,8 @@ from typing import Annotated
 from protocol.reader import COUNT, LARGEST, NOT_NULL, Check, FormatError, ReadBy, shown, within
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+MOST_RANKS = 12_736
+"""The most ranks of a run: 64 on each of 199 nodes."""
 
 
 def read_number(value: object) -> float:

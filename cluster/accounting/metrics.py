@@ -10,19 +10,30 @@ use it unchecked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cluster.accounting.clocks import correction_of, read_clocks
 from protocol.collectives import MOST_COLLECTIVES, CollectiveLine, read_collective
-from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, Weights, read_line
+from protocol.metrics import (
+    MOST_LINE_BYTES,
+    End,
+    Experience,
+    Line,
+    Rollout,
+    Start,
+    Weights,
+    read_line,
+)
 from protocol.reader import FormatError
 
-MOST_FILE_BYTES = (
-    128 << 20
-)  # some 500,000 steps; parsed, it takes six times as much of the host's memory
+# Some 500,000 steps. Slim lines of it take six times as much of the host's memory, whole ones up to 30 times.
+MOST_FILE_BYTES = 128 << 20
+KEPT = ("total", "median", "p95")  # of a start's seconds, and of distributions
+
+T = TypeVar("T")
 
 
 class LastLines(NamedTuple):
@@ -41,17 +52,39 @@ def read_events(path: Path) -> Iterator[Line]:
             yield _on_our_clock(read_line(value), ahead_s)
 
 
+def slim_events(path: Path) -> Iterator[Line]:
+    """Yield the same lines, to be kept in any number: of the objects in them, only what reports show."""
+    return map(_slim, read_events(path))
+
+
 def last_lines(path: Path) -> LastLines:
-    """Return the last lines of a rank's metrics."""
+    """Return the last lines of a rank's metrics; of a start's configuration, only `resume`."""
     start, rollout, end = LastLines()
     for line in read_events(path):
         if isinstance(line, Start):
-            start = line
+            resume = (line.config or {}).get("resume")
+            start = line._replace(config={"resume": resume} if isinstance(resume, str) else {})
         elif isinstance(line, Rollout):
             rollout = line
         elif isinstance(line, End):
             end = line
     return LastLines(start, rollout, end)
+
+
+def _slim(line: Line) -> Line:
+    if isinstance(line, Start):
+        return Start(line.rank, line.time, seconds=_only(KEPT, line.seconds))
+    if isinstance(line, Experience):
+        return line._replace(
+            staleness_updates=_only(KEPT, line.staleness_updates),
+            staleness_s=_only(KEPT, line.staleness_s),
+            weights_age_s=_only(KEPT, line.weights_age_s),
+        )
+    return End(line.rank, line.time) if isinstance(line, End) else line
+
+
+def _only(names: Iterable[str], values: Mapping[str, T]) -> dict[str, T]:
+    return {name: values[name] for name in names if name in values}
 
 
 def read_parts(path: Path) -> Iterator[CollectiveLine]:

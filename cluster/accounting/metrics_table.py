@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.accounting.collective_stats import read_own_parts
 from cluster.accounting.collectives import Collective, Part, put_together
-from cluster.accounting.metrics import read_events
+from cluster.accounting.metrics import slim_events
 from cluster.base.errors import UsageError
 from protocol.collectives import MOST_COLLECTIVES
 from protocol.metrics import FIGURES, OF_SOLVER, Evaluation, Line, Rollout, Step
@@ -89,7 +89,7 @@ def _read_lines(folder: Path) -> dict[str, list[Line]]:
     found = {}
     for path in (folder / "metrics").glob("*.jsonl"):
         if not path.name.endswith(".collectives.jsonl"):
-            found[path.stem] = list(read_events(path))
+            found[path.stem] = list(slim_events(path))
     found = {node: lines for node, lines in found.items() if lines}
     if not found:
         raise UsageError(

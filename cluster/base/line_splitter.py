@@ -10,18 +10,21 @@ LONGEST_LINE_BYTES = 65536
 def split_lines(chunks: Iterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[str]:
     """Yield the lines of a stream of chunks, without line ends; lines longer than `longest_bytes` come in pieces.
 
-    A carriage return alone ends a line, too: progress bars write nothing else.
+    A carriage return alone ends a line, too: progress bars write nothing else. Several in a row end one line; after
+    `longest_bytes` of them an empty line comes, so that whoever reads a stream of nothing else can stop.
     """
     held: list[bytes] = []  # the parts of the unfinished line
     size = 0
     returned = False  # a carriage return ended the previous line; its newline may follow
+    skipped = 0  # line ends since the last line
     for chunk in chunks:
         *parts, rest = END.split(chunk)
         for piece, end in zip(parts[::2], parts[1::2], strict=True):
             line = b"".join([*held, piece])
-            held, size = [], 0
-            if line or (end == b"\n" and not returned):
+            held, size, skipped = [], 0, skipped + 1
+            if line or (end == b"\n" and not returned) or skipped >= longest_bytes:
                 yield from _pieces(line, longest_bytes)
+                skipped = 0
             returned = end == b"\r" and (returned or bool(line))
         held.append(rest)
         size += len(rest)

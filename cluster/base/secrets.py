@@ -12,7 +12,7 @@ SECRET = "<secret>"
 """The placeholder for a masked value."""
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 SECRET_WORDS = re.compile(
-    "(access|api|auth)token|apikeys?|authorization|bearer|credentials?|passcode|passphrase|passwd|passwords?|pwd|secrets?"
+    "authorization|bearer|credentials?|passcode|[a-z]*(jwt|passphrase|passwd|passwords?|pwd|secrets?)"
 )
 # Words before `token` that make it a token of a model's input, or a count of tokens.
 OF_TEXT = re.compile(
@@ -56,9 +56,14 @@ BEFORE_KEYS = {
         "groq",
         "hf",
         "huggingface",
+        "jwt",
     ),
     *("mistral", "mlflow", "neptune", "openai", "openrouter", "replicate", "together", "wandb"),
 }
+# The same without a division (`--secretkey`), and names of tokens without one (`--hftoken`, but not `--maxtokens`).
+JOINED = re.compile(rf"[a-z]*({'|'.join(sorted(BEFORE_KEYS))})(keys?|token)|(bearer|git|hub)token")
+# `?sig=` and `&X-Amz-Signature=`: whoever has such a URL needs no password. Elsewhere, `sig` may be a number.
+SIGNATURE = re.compile(r"[?&](?:sig|(?:[\w-]*-)?signature)$", re.IGNORECASE)
 FILE = re.compile(r"[\w./-]*\.(bin|idx|json|jsonl|model|np[yz]|parquet|pt|txt)", re.IGNORECASE)
 COUNT = re.compile(r"\d[\d_.,]*(e\d+)?[kmbgt]?", re.IGNORECASE)
 SWITCH = re.compile(
@@ -76,6 +81,8 @@ SHAPES = re.compile(
     r"(?<![A-Za-z0-9])"
     r"(?:hf_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|sk-[\w-]{0,99}?[A-Za-z0-9]{16,}[\w-]*|A[KS]IA[A-Z0-9]{16}|xox[a-z]-[\w-]{10,}"
+    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{32,}"
+    r"|(?<![\w-])eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*|(?<=Bearer )[\w.~+/=-]{16,})"
 )
 
@@ -147,7 +154,11 @@ def _with_masked_pairs(text: str) -> str:
 
 def _is_secret(name: str, value: str = "") -> bool:
     """Return whether the value of a flag, variable or key is a secret, judged by its name."""
+    if SIGNATURE.search(name):
+        return True
     parts = [part.lower() for part in PART.findall(name)]
+    if parts == ["pat"]:  # a personal access token; `--feature-pat` may be anything
+        return True
     before, last = ["", "", *parts][-2:]
     if last in ("key", "keys"):
         return before in BEFORE_KEYS
@@ -156,4 +167,4 @@ def _is_secret(name: str, value: str = "") -> bool:
         return False
     if last in UNLESS_AFTER:
         return UNLESS_AFTER[last].fullmatch(before) is None
-    return SECRET_WORDS.fullmatch(last) is not None
+    return bool(SECRET_WORDS.fullmatch(last) or JOINED.fullmatch(last))

@@ -1,4 +1,7 @@
-"""Standard output of verbs: survives a closed pipe and a full disk, and escapes what would harm a terminal."""
+"""Standard output of verbs: survives a closed pipe and a full disk, and escapes what would harm a terminal.
+
+Standard streams that were closed at the start (`2>&-`) lead to /dev/null.
+"""
 
 import os
 import re
@@ -57,6 +60,22 @@ class Output:
         except OSError as error:
             self.failure = self.failure or error
             write_nowhere(self._stream)
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null as those of standard input, output and error that are closed; the others stay as they are.
+
+    Otherwise Python has no such stream, and the next file or socket would get its number, and so what is printed.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            os.set_inheritable(nowhere, True)
+        if getattr(sys, name) is None:
+            stream = open(number, mode, errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
 
 
 @contextmanager

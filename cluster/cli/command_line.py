@@ -34,7 +34,7 @@ from cluster.base.errors import (
 )
 from cluster.base.json_file import json_text
 from cluster.base.spec import DEFAULT_NAME
-from cluster.base.stdout import Output, safe_output
+from cluster.base.stdout import Output, open_closed_streams, safe_output
 
 LIMIT_FLAGS = {
     "--cpus": ("N", "CPUs that a node may use: node3=0.5; `none`: no limit"),
@@ -144,6 +144,7 @@ def run_verb(
 
     With `keep_rest`, unknown options are not refused here: the verb finds them in `args.rest`.
     """
+    open_closed_streams()
     _complete(parser)
     words = sys.argv[1:] if argv is None else argv
     try:

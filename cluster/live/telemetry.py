@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import ClusterError
+from cluster.base.line_splitter import split_lines
 from cluster.live.news import Measured, News
 from cluster.live.sample import parse_sample
 from cluster.ssh.fleet import Fleet
@@ -103,7 +104,7 @@ class Telemetry:
             if process is None:
                 return ""
             try:
-                for line in bounded(process.lines()):
+                for line in split_lines(bounded(process.chunks())):
                     if sample := parse_sample(line, post.metrics.keys(), post.peers):
                         self._tell(Measured(post.node, sample))
             finally:
@@ -125,20 +126,20 @@ class Telemetry:
         return process
 
 
-def bounded(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines as long as the limit is kept.
+def bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what a node says as long as the limit is kept.
 
     Raises:
         ClusterError: more than MOST_BYTES came in WITHIN_S.
     """
     began, came = time.monotonic(), 0
-    for line in lines:
+    for chunk in chunks:
         if time.monotonic() - began > WITHIN_S:
             began, came = time.monotonic(), 0
-        came += len(line) + 1
+        came += len(chunk)
         if came > MOST_BYTES:
             raise ClusterError(f"more than {MOST_BYTES >> 20} MiB in {WITHIN_S:.0f} s")
-        yield line
+        yield chunk
 
 
 def interval_s(nodes: int) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
-from cluster.accounting.metrics import read_events
+from cluster.accounting.metrics import slim_events
 from cluster.base.errors import UsageError
 from cluster.reporting.experiment import command_of, facts_of, title_of
 from cluster.reporting.failures import failed_ranks, failure_of, read_tails, root_cause_of
@@ -53,9 +53,8 @@ from cluster.reporting.values import (
 from cluster.reporting.yaml_document import read_run_yml
 from protocol.metrics import Evaluation, Line, Rollout, Start, Step
 from protocol.metrics import Experience as ExperienceLine
-from protocol.values import NAME
+from protocol.values import MOST_RANKS, NAME
 
-MOST_RANKS = 12_736  # 199 nodes with 64 each
 MOST_STEP_LINES = 400_000  # over all ranks
 LEAST_STEP_LINES = 2_000  # per rank, unless that is more than MOST_LINES over all
 MOST_LINES = 2_000_000
@@ -303,7 +302,7 @@ def _with_traces(run: RunData, config: Record) -> RunData:
 
 def _first_lines(path: Path, most: int) -> list[Line]:
     found: list[Line] = []
-    for line in read_events(path):
+    for line in slim_events(path):
         found.append(line)
         if len(found) == most:
             break

@@ -26,12 +26,13 @@ NOT_NEEDED = {
 SECRETS = (
     r"\.ssh|\.gnupg|\.password-store|id_(?:rsa|dsa|ecdsa|ed25519)(?:[-_.].*)?|.*\.(?:ppk|p12|pfx)",
     r"\.aws|\.azure|\.config/gcloud|application_default_credentials\.json|\.kube|\.docker/(?:config\.json|contexts)",
-    r"\.env(?:[-_.~].*)?|\.envrc|[._]netrc.*|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
+    r".*\.env|\.env(?:[-_.~].*)?|\.envrc|[._]netrc.*|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
     r"\.npmrc|\.pypirc|(?:\.cache/|\.)huggingface/(?:token|stored_tokens)|\.kaggle|kaggle\.json",
-    r"\.\w+_history",
+    r"\.my\.cnf|\.s3cfg|\.boto|\.oci|\.?rclone\.conf|\.dockercfg|\.dockerconfigjson|(?:.*\.)?kubeconfig(?:\.ya?ml)?",
+    r"\.vault-token|\.streamlit/secrets\.toml|\.\w+_history",
 )
 SECRET = re.compile(f"(?:^|/)({'|'.join(SECRETS)})(?:/|$)".replace(".*", "[^/]*"), re.IGNORECASE)
-MAY_BE_KEY = re.compile(r"id_.*|.*\.(pem|key)", re.IGNORECASE | re.DOTALL)
+MAY_BE_KEY = re.compile(r"id_.*|.*\.(pem|key|json)", re.IGNORECASE | re.DOTALL)
 KEY_WITHIN_BYTES = 2**16
 
 

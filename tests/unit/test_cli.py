@@ -145,6 +145,41 @@ def test_a_full_disk_behind_standard_error_changes_no_exit_code():
     assert done.returncode == 1
 
 
+def run_without(streams, *words):
+    """Run Python with some of its standard streams closed (`2>&-`), as some daemons start programs."""
+    closed = " ".join(f"{stream}>&-" for stream in streams)
+    argv = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, *words]
+    return subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("streams", [(1,), (2,), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("words", "exit_code"),
+    [
+        ("cluster", 0),
+        ("cluster nosuch", 2),
+        ("cluster.profiles", 0),
+        ("cluster.profiles nosuch", 2),
+        ("cluster.launch --help", 0),
+    ],
+)
+def test_standard_streams_that_are_closed_change_no_exit_code(streams, words, exit_code):
+    done = run_without(streams, "-m", *words.split())
+    assert done.returncode == exit_code, done
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not done.stdout or exit_code == 0, "an error is no result"
+
+
+def test_messages_and_sockets_do_not_get_into_each_other_if_standard_streams_are_closed():
+    body = (
+        "Console().say('x'); print('y'); sys.stdin.read(); assert socket.socket().fileno() > 2; "
+        "subprocess.run(['sh', '-c', 'cat && echo x && echo x >&2'], check=True)"
+    )
+    code = "import socket, subprocess, sys\nfrom cluster.base.console import Console\n"
+    done = run_without((0, 1, 2), "-c", code + VERB.format(body=body, words="[]"))
+    assert done.returncode == 0
+
+
 def test_a_terminal_without_our_letters_gets_others():
     code = VERB.format(body="print('node1 → node2 …')", words="[]")
     done = run(code, stdout=subprocess.PIPE, env=os.environ | {"PYTHONIOENCODING": "ascii"})

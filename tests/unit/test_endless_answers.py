@@ -1,4 +1,4 @@
-"""Commands that say more on standard error than anybody reads end with one clear line, not never."""
+"""Commands that say more than anybody reads end with one clear line, not never."""
 
 import threading
 from types import SimpleNamespace
@@ -7,6 +7,9 @@ import pytest
 
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node
+from cluster.contract import probe_session
+from cluster.contract.probe_session import ProbeSession
+from cluster.run.host_clocks import measure_clocks
 from cluster.ssh import fleet, remote_process
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
@@ -52,6 +55,43 @@ class Complaining:
 
     def close(self):
         self.is_closed = True
+
+
+class Returning(Complaining):
+    """A channel of a command that says carriage returns alone, so many that nobody should read them all."""
+
+    def recv(self, count):
+        assert self.most > 0, "it is read without end"
+        self.most -= 1
+        return b"\r" * count
+
+    def recv_stderr_ready(self):
+        return False
+
+
+class ReturningFleet:
+    """A fleet of one node, on which every command is a Returning."""
+
+    def __init__(self):
+        self.nodes = [SimpleNamespace(name="node1", address="10.0.0.1")]
+        self.channel = Returning(most=100)
+
+    def start(self, node, argv):
+        return RemoteProcess(node, self.channel)
+
+
+def test_a_probe_that_says_carriage_returns_alone_is_not_understood(monkeypatch):
+    monkeypatch.setattr(probe_session, "LONGEST_ANSWER_BYTES", 1 << 20)
+    fleet = ReturningFleet()
+    with pytest.raises(NodeError, match="it said ''") as refused, ProbeSession(fleet):
+        pass
+    assert list(refused.value.outcomes) == ["node1"] and fleet.channel.is_closed
+
+
+def test_a_node_that_says_carriage_returns_alone_has_no_clock():
+    fleet = ReturningFleet()
+    assert measure_clocks(fleet, {"node1": "host west"}) == {}
+    assert fleet.channel.is_closed
 
 
 @pytest.mark.parametrize("wait", ["lines", "hand_over", "communicate", "wait", "patient wait"])

@@ -54,10 +54,9 @@ class LocalProcess:
             self.process.stdin.write(data)
             self.process.stdin.flush()
 
-    def lines(self):
+    def chunks(self):
         with gone_at_the_end():
-            for line in self.process.stdout:
-                yield line.decode()
+            yield from iter(lambda: self.process.stdout.read1(65536), b"")
 
     def close(self):
         with gone_at_the_end():
@@ -184,6 +183,7 @@ BAD = {
     ],
     "what is no line": [sys.executable, "-c", "print('{' * 10**5)"],
     "a flood": [sys.executable, "-c", "while True: print('x' * 1000)"],
+    "a flood of carriage returns": [sys.executable, "-c", "while True: print(end='\\r' * 1000)"],
 }
 
 
@@ -237,8 +237,8 @@ def test_a_bug_of_ours_in_it_is_said_and_the_run_goes_on(spec, folder, monkeypat
 
 def test_who_says_too_much_is_heard_no_more():
     with pytest.raises(ClusterError, match="more than 1 MiB"):
-        list(bounded("x" * 1000 for _ in range(2000)))
-    assert len(list(bounded(["x"] * 1000))) == 1000
+        list(bounded(b"x" * 1000 for _ in range(2000)))
+    assert len(list(bounded([b"x"] * 1000))) == 1000
 
 
 def test_a_launch_that_was_killed_is_no_run(spec, folder):

@@ -66,6 +66,17 @@ def test_any_value_is_as_deep_as_it_may_be_and_no_deeper(wrap):
         read(Whole, changed(anything=wrap(deep)))
 
 
+@pytest.mark.parametrize(
+    "many", [[0] * 9, dict.fromkeys("abcdefghi"), [[0], [[]], {"a": [0, 0, 0]}]]
+)
+def test_any_value_has_so_many_values_and_no_more(monkeypatch, many):
+    """Of a node's answer of 64 MiB, small objects would take 1.4 GB of the host's memory."""
+    monkeypatch.setattr("protocol.reader.MOST_ITEMS", 10)
+    assert read(Whole, changed(anything=many)).anything == many
+    with pytest.raises(FormatError, match="anything: more than 10 values"):
+        read(Whole, changed(anything=[many]))
+
+
 def changed(**values):
     return GOOD | values
 

@@ -32,6 +32,22 @@ SECRET_BY_NAME = [
     "--pwd X",
     "--pass X",
     "--db-pass=X",
+    "PGPASSWORD=X",
+    "--dbpassword X",
+    "--clientsecret X",
+    "--secretkey X",
+    "--accesskey=X",
+    "AWSSECRETACCESSKEY=X",
+    "--authkey X",
+    "--hftoken X",
+    "GITHUBTOKEN=X",
+    "--jwt X",
+    "--auth-jwt=X",
+    "--pat X",
+    "PAT=X",
+    "--url https://host/path?sv=2022&sig=X",
+    "--url=https://host/path?sig=X",
+    "https://host/path?Signature=X",
     "HF_TOKEN=X",
     "AWS_SECRET_ACCESS_KEY=X",
     "model.api_key=X",
@@ -67,6 +83,12 @@ SECRET_BY_SHAPE = [
     "AKIA" + "ABCD" * 4,
     "xoxb-123456789012-abcdefABCDEF",
     "glpat-" + "aB3-" * 5,
+    "sk_live_" + "aB3" * 8,
+    "rk_test_" + "aB3" * 8,
+    "AIza" + "aB3-_" * 7,
+    "npm_" + "aB3" * 12,
+    "pypi-AgEIcHlwaS5vcmc" + "aB3-_" * 20,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.aB3-_" + "aB3" * 13,
 ]
 ORDINARY = [
     "--tokenizer gpt2",
@@ -83,6 +105,10 @@ ORDINARY = [
     "--sort-key=loss",
     "--foreign-key id --primary_key id --partition-key day --public-key a",
     "--key-file /run/key --token-file=/run/token --password-file p",
+    "--maxtokens 512 --numtokens=512 --padtoken <pad> --sharedtokens 8 --subtoken a --hotkey k --turkey 1",
+    "--key-dim 64 --pass-through --passthrough 1 --path a --pattern b --patience 3 --spat 1 --feature-pat a",
+    "--sig 0.1 sig=0.1 --signature f(x) --signal=3 http://host/sig?signal=3&design=4&x=sig --jwt-algorithm RS256",
+    "npm_config_cache pypi-mirror-of-ours sk_live_demo AIzawa eyJ.py eyJ.eyJ.x",
     "--low-pass 30 --one-pass --passes 2 --bypass",
     "--use-auth-token --epochs 2",
     "--prompt-key q --reward-fn-key r data.prompt_key=p --loss-key=l --rng-key 42 --observation-key o",
@@ -139,13 +165,37 @@ def test_what_is_not_stays(text):
     assert without_secrets(words_of(text)) == words_of(text)
 
 
+def test_nor_is_the_signature_of_a_url():
+    url = "https://host/path?X-Amz-Date=1&X-Amz-Signature="
+    assert without_secrets(["--url", f"{url}0a1b"]) == ["--url", url + SECRET]
+
+
 def test_the_other_parts_of_a_word_with_a_secret_are_kept_and_masked_too():
     said = ["--url=https://me:one@host/?token=two", "--token", "--password", "three"]
     masked = [f"--url=https://me:{SECRET}@host/?token={SECRET}", "--token", SECRET, SECRET]
     assert without_secrets(said) == masked
 
 
-@pytest.mark.parametrize("piece", ["=", "a=", "sk-", "a-", "://", '"a":', "x: {", "token: ", '"'])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *(
+            "=",
+            "a=",
+            "sk-",
+            "a-",
+            "://",
+            '"a":',
+            "x: {",
+            "token: ",
+            '"',
+            "?sig",
+            "&signature-",
+            "hfhf",
+        ),
+        *("-eyJ", ".eyJ", ".eyJa.eyJ", "pypi-", "AIza-", "npm_", "sk_live_"),
+    ],
+)
 def test_a_long_argument_takes_no_time(piece):
     """It takes less than 1 s; if the rest of the word were read at every place, it would take 20 s or more."""
     started = time.process_time()

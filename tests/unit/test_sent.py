@@ -69,6 +69,20 @@ SECRET_FILES = [
     ".bash_history",
     ".env~",
     ".env-prod",
+    "prod.env",
+    "app.ENV",
+    ".streamlit/secrets.toml",
+    ".vault-token",
+    ".my.cnf",
+    ".s3cfg",
+    ".boto",
+    ".dockercfg",
+    ".dockerconfigjson",
+    "kubeconfig",
+    "kubeconfig.yaml",
+    "lab.kubeconfig",
+    ".config/rclone/rclone.conf",
+    ".oci/config",
     ".netrc.bak",
     ".python_history",
 ]
@@ -78,6 +92,12 @@ ORDINARY_FILES = [
     ".cache/huggingface/hub/model",
     ".environment",
     "env.py",
+    "cart.env.py",
+    "secrets.toml",
+    "my.cnf",
+    "boto.py",
+    "kubeconfig.py",
+    "account.json",
     "ssh/aws.py",
     "id_map.csv",
     "id_rsa2.csv",
@@ -104,7 +124,7 @@ def test_nor_are_files_in_which_programs_keep_tokens_but_all_others_are(tmp_path
     )
 
 
-@pytest.mark.parametrize("name", ["login.pem", "SERVER.KEY", "id_deploy"])
+@pytest.mark.parametrize("name", ["login.pem", "SERVER.KEY", "id_deploy", "service-account.json"])
 def test_nor_are_private_keys_of_other_names(tmp_path, name):
     (tmp_path / name).write_text("# me\n-----BEGIN RSA PRIVATE KEY-----\nx")
     (tmp_path / "about.md").write_text("It begins with -----BEGIN RSA PRIVATE KEY-----.")

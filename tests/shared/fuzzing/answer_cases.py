@@ -139,7 +139,7 @@ def telemetry(place, data):
     tracker, log = under_way(2), LinkLog(place.work)
     peers = [name for name in NAMES if name != "node2"]
     at = BEGAN + 3
-    for line in bounded(split_lines([data])):
+    for line in split_lines(bounded([data])):
         if sample := parse_sample(line, [1], peers):
             at += 1.0
             tracker = remember(update(tracker, Measured("node2", sample), at), at)

@@ -19,6 +19,7 @@ CANDIDATES = (
     *("all_reduce", "train", "star", "auto", "x"),
     *(1, 2, 100, 1500, 0, 0.5, 1.0, 1e6, True, False),
     dict.fromkeys(("mean", "median", "p95", "max"), 1.0),
+    {"seed": 1},
     dict.fromkeys(("connections", "lives", "steps", "pieces", "received_bytes"), 1),
 )
 
