@@ -105,17 +105,22 @@ class Prover:
         """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
 
         `marks` have just been read together with `link_state`; None: they are read here, which takes seconds with many
-        nodes. If links are lost or changed meanwhile, the contract does not hold. No proof is kept if anything else
-        changed, or if speeds were not measured. A contract that does not hold deletes an earlier proof.
+        nodes. If links are lost or anything of their standing changes meanwhile, the contract does not hold; without
+        speeds only the plans are compared. No proof is kept if speeds were not measured. A contract that does not hold
+        deletes an earlier proof.
         """
         before = self._before(link_state, marks) if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
         after, now = self.now()
-        contract = replace(contract, changed=changed_links(link_state, after))
+        changed = changed_links(link_state, after)
+        if before is not None:
+            # The plans' own words, if these changed: they also tell why links are lost.
+            changed = changed or "; ".join(before.differences(now))
+        contract = replace(contract, changed=changed)
         if not contract.holds:
             self.forget()
         elif before is not None and contract.has_all_speeds:
-            self._keep(before, now, contract.document())
+            self._keep(now, contract.document())
         return Measurement(contract, after, now)
 
     def look(self, link_state: LinkState) -> Looked:
@@ -164,8 +169,8 @@ class Prover:
     def _before(self, link_state: LinkState, marks: Mapping[str, Marks] | None) -> Standing:
         return self.now()[1] if marks is None else self._standing(link_state, marks)
 
-    def _keep(self, before: Standing, now: Standing, contract: Mapping[str, object]) -> None:
-        if not now.is_whole or before.differences(now):
+    def _keep(self, now: Standing, contract: Mapping[str, object]) -> None:
+        if not now.is_whole:
             self.forget()
             return
         at = datetime.now().astimezone().isoformat(timespec="seconds")

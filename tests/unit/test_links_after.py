@@ -8,6 +8,7 @@ from plans import node_plan
 from cluster.base.errors import ContractBroken, NodeError
 from cluster.contract import prover as prover_module
 from cluster.contract.measured import Measured
+from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.proof import PARTS, Standing
 from cluster.contract.prover import Prover
 from cluster.contract.verdicts import Contract, judge
@@ -34,9 +35,10 @@ def links(*, node2=BACK, notes=()):
     return LinkState(LINKS, plans, "cubic", notes, 1500, {})
 
 
-def standing(laying="1"):
-    part = dict.fromkeys(PARTS, "")
-    return Standing({"node1": part, "node2": {**part, "laying": laying}}, "")
+def standing(value="1", part="laying"):
+    """Everything that decides how links behave; `value`: what node2 has of this `part`."""
+    parts = dict.fromkeys(PARTS, "1")
+    return Standing({"node1": parts, "node2": parts | {part: value}}, "")
 
 
 @pytest.fixture
@@ -77,6 +79,30 @@ def test_links_that_change_while_they_are_measured_are_not_run_over(
         verify_links(prover, job(prover), tmp_path)
     assert f"links changed while they were measured: {words}" in refused.value.message
     assert not (tmp_path / "proof.json").exists()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_whatever_else_changes_while_links_are_measured_stops_a_launch_too(
+    prover, monkeypatch, tmp_path, part
+):
+    """As `tc class change`, `docker update --cpus` or `shape --force --trace` would: the plans stay as they are."""
+    (tmp_path / "proof.json").write_text("an earlier proof")
+    readings = iter([(links(), standing()), (links(), standing("2", part))])
+    monkeypatch.setattr(Prover, "now", lambda _: next(readings))
+    with pytest.raises(ContractBroken) as refused:
+        verify_links(prover, job(prover), tmp_path)
+    words = f"links changed while they were measured: {PARTS[part]} (node2); nothing was started"
+    assert words in refused.value.message
+    assert "let nothing else change the cluster" in str(refused.value)
+    assert not (tmp_path / "proof.json").exists()
+
+
+def test_a_contract_without_speeds_is_compared_by_its_links_alone(prover, monkeypatch):
+    """It proves nothing, and has no standing from before."""
+    monkeypatch.setattr(Prover, "now", lambda _: (links(), standing("2")))
+    assert prover.measure(links(), EFFORTS["quick"]).contract.holds
+    monkeypatch.setattr(Prover, "now", lambda _: (links(node2=None), standing("2")))
+    assert not prover.measure(links(), EFFORTS["quick"]).contract.holds
 
 
 def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **values):
