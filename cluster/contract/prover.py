@@ -25,7 +25,7 @@ from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
 from cluster.engine.resources import enforced_limits
 from cluster.shaping.cluster_links import inspect_cluster_links, read_cluster_links
-from cluster.shaping.link_state import LinkState
+from cluster.shaping.link_state import LinkState, playing_words, refuse_replayed
 from cluster.shaping.restore import changed_links
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
@@ -102,19 +102,22 @@ class Prover:
         most_s: float | None = None,
         marks: Mapping[str, Marks] | None = None,
     ) -> Measurement:
-        """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
+        """Measure all links, and keep the proof if they hold.
 
         `marks` have just been read together with `link_state`; None: they are read here, which takes seconds with many
-        nodes. If links are lost or anything of their standing changes meanwhile, the contract does not hold; without
-        speeds only the plans are compared. No proof is kept if speeds were not measured. A contract that does not hold
-        deletes an earlier proof.
+        nodes. If links are lost or anything of their standing changes meanwhile, or a trace plays after it, the
+        contract does not hold; without speeds only the plans are compared. No proof is kept if speeds were not
+        measured. A contract that does not hold deletes an earlier proof.
+
+        Raises:
+            ClusterError: as `measure_contract`, or a trace plays already.
         """
         before = self._before(link_state, marks) if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
         after, now = self.now()
-        changed = changed_links(link_state, after)
+        changed = changed_links(link_state, after) or playing_words(after)
         if before is not None:
-            # The plans' own words, if these changed: they also tell why links are lost.
+            # Rather the words for plans and traces, which also tell why links are lost, and which links are played.
             changed = changed or "; ".join(before.differences(now))
         contract = replace(contract, changed=changed)
         if not contract.holds:
@@ -135,8 +138,8 @@ class Prover:
             return Looked(proof, look, changed=f"not as asked: {look.words()}")
         link_state, marks = inspect_cluster_links(self.fleet, self.spec)
         standing = self._standing(link_state, marks)
-        changed = proof.standing.differences(standing)
-        return Looked(proof, look, link_state, "; ".join(changed))
+        changes = playing_words(link_state) or "; ".join(proof.standing.differences(standing))
+        return Looked(proof, look, link_state, changes)
 
     def kept(self) -> Proof | None:
         """Return the last proof, whether or not it still holds."""
@@ -167,7 +170,11 @@ class Prover:
         return self.spec.state_dir / FILE
 
     def _before(self, link_state: LinkState, marks: Mapping[str, Marks] | None) -> Standing:
-        return self.now()[1] if marks is None else self._standing(link_state, marks)
+        if marks is not None:
+            return self._standing(link_state, marks)
+        found, standing = self.now()
+        refuse_replayed(found, "the links cannot be measured")
+        return standing
 
     def _keep(self, now: Standing, contract: Mapping[str, object]) -> None:
         if not now.is_whole:

@@ -20,7 +20,7 @@ from cluster.contract.table import print_contract
 from cluster.run.job import Job
 from cluster.run.launch_words import LOOK
 from cluster.shaping.cluster_links import read_cluster_links
-from cluster.shaping.link_state import LinkState
+from cluster.shaping.link_state import LinkState, playing_words
 from cluster.shaping.restore import lost_links
 
 MEASUREMENT = "measurement"
@@ -47,7 +47,8 @@ class LinksAfter(NamedTuple):
     Attributes:
         link_state: the links in force; None if the nodes do not tell.
         lost: which links are not in force any more, or that this is not known; empty: none.
-        changed: what is not as it was when the links were verified; empty: nothing, or they were not.
+        changed: what is not as it was when the links were verified (empty: nothing, or they were not), or that another
+            command's trace plays.
     """
 
     link_state: LinkState | None
@@ -78,7 +79,9 @@ def links_after(
         unknown = f"whether they were in force to the end is not known: {error.message}"
         return LinksAfter(None, unknown if is_whole and job.link_state.links else "", "")
     lost = lost_links(job.link_state, after, alive)
-    return LinksAfter(after, lost, "" if lost else changed)
+    played = {pair for event in job.schedule if event.playback for pair in event.playback.pairs}
+    changes = "; ".join(filter(None, [playing_words(after, played), changed]))
+    return LinksAfter(after, lost, "" if lost else changes)
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:

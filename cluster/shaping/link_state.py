@@ -5,7 +5,7 @@ boots is its plan stored beside its keys (`cluster.lifecycle.provision`).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -272,6 +272,12 @@ def refuse_replayed(link_state: LinkState, what: str) -> None:
             f"{what}: traces change {_names(link_state.replayed)} at the moment",
             "wait for their end, or end them where they were begun",
         )
+
+
+def playing_words(link_state: LinkState, own: Collection[Pair] = ()) -> str:
+    """Return on which links traces play now, other than one's `own`; '' if on none."""
+    others = [pair for pair in link_state.replayed if pair not in own]
+    return f"a trace plays on {_names(others)}" if others else ""
 
 
 def make_link_state(
