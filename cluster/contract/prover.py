@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -156,10 +156,13 @@ class Prover:
         changed = proof.standing.differences(self._standing(link_state, marks))
         return link_state, ProofStatus(proof.at, "; ".join(changed))
 
-    def now(self) -> tuple[LinkState, Standing]:
-        """Return the links in force, and everything that decides how they behave; raises as `inspect_cluster_links`."""
-        link_state, marks = inspect_cluster_links(self.fleet, self.spec)
-        return link_state, self._standing(link_state, marks)
+    def now(self, nodes: Sequence[str] | None = None) -> tuple[LinkState, Standing]:
+        """Return the links in force, and everything that decides how they behave; raises as `inspect_cluster_links`.
+
+        `nodes` are those that are left of a cluster that has lost some; None: all.
+        """
+        link_state, marks = inspect_cluster_links(self.fleet, self.spec, nodes)
+        return link_state, self._standing(link_state, marks, nodes)
 
     def forget(self) -> None:
         """Delete the last proof."""
@@ -189,15 +192,29 @@ class Prover:
             self.forget()
 
     def _standing(
-        self, link_state: LinkState, marks: Mapping[str, Marks] | None = None
+        self,
+        link_state: LinkState,
+        marks: Mapping[str, Marks] | None = None,
+        nodes: Sequence[str] | None = None,
     ) -> Standing:
-        containers = self.engine.containers(self.spec.name)
-        ids = {container.node: container.id for container in containers}
-        configs = self.engine.host_configs(containers)
-        limits = {node: enforced_limits(config) for node, config in configs.items()}
+        ids: dict[str, str] = {}
+        limits: dict[str, object] = {}
+        for engine in self._engines_of(nodes):
+            found = engine.containers(self.spec.name)
+            containers = [one for one in found if nodes is None or one.node in nodes]
+            ids |= {container.node: container.id for container in containers}
+            configs = engine.host_configs(containers)
+            limits |= {node: enforced_limits(config) for node, config in configs.items()}
         return make_standing(
             link_state.plans, link_state.settings, ids, limits, judging_code(), marks
         )
+
+    def _engines_of(self, nodes: Sequence[str] | None) -> Sequence[Engine]:
+        """Return the engines that have these nodes: with a lost node its host may be gone, too."""
+        if nodes is None:
+            return [self.engine]
+        parts = self.engine.parts(self.spec)
+        return [engine for engine, there in parts if not set(there).isdisjoint(nodes)]
 
 
 @cache

@@ -203,9 +203,11 @@ def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkSta
     return checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
 
 
-def inspect_links(fleet: Fleet) -> tuple[LinkState, dict[str, Marks]]:
+def inspect_links(
+    fleet: Fleet, nodes: Sequence[str] | None = None
+) -> tuple[LinkState, dict[str, Marks]]:
     """Return the links in force and each node's marks, which later reveal changes; raises as `read_link_state`."""
-    found = fleet.run_read(Inspected, [*WIRE, "inspect"])
+    found = fleet.run_read(Inspected, [*WIRE, "inspect"], nodes=nodes)
     link_state = checked_state({name: item.shown for name, item in found.items()})
     return link_state, {name: item.marks for name, item in found.items()}
 

@@ -137,7 +137,10 @@ def test_a_look_at_links_that_a_trace_changes_finds_them_changed(prover, monkeyp
 
 def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **values):
     """What is told of the links after a run."""
-    monkeypatch.setattr(Prover, "now", lambda _: then)
+    link_state, now = then
+    monkeypatch.setattr(
+        Prover, "now", lambda _, nodes=None: (link_state, now.of(nodes) if nodes else now)
+    )
     monkeypatch.setattr(verification, "read_cluster_links", lambda *_: then[0])
     verified = standing(before) if before else None
     return links_after(prover, job(prover, **values), verified, alive)
@@ -170,7 +173,54 @@ def test_a_trace_that_plays_at_the_end_of_a_run_is_told_unless_the_run_plays_it(
     assert after(prover, monkeypatch, then, schedule=(EVENT, own)).changed == ""
 
 
-@pytest.mark.parametrize("values", [{"before": ""}, {"schedule": (EVENT,)}, {"alive": ("node1",)}])
+@pytest.mark.parametrize(("changed", "told"), [("node1", ["node1"]), ("node2", [])])
+def test_of_nodes_that_are_left_after_a_loss_changes_are_told_and_of_lost_ones_not(
+    prover, monkeypatch, changed, told
+):
+    """Actor-learner runs go on without a node, over links of which bounds are reckoned."""
+    parts = standing().nodes | {changed: dict.fromkeys(PARTS, "2")}
+    found = after(prover, monkeypatch, (links(), Standing(parts, "")), alive=("node1",))
+    assert found.lost == ""
+    assert [words for words in found.changed.split("; ") if words] == [
+        f"{words} ({node})" for words in PARTS.values() for node in told
+    ]
+
+
+def test_after_a_loss_only_the_engines_of_nodes_that_are_left_are_asked(monkeypatch):
+    """A lost node's host may be gone, too."""
+
+    def engine(name, node):
+        containers = [SimpleNamespace(node=node, id=f"{name}/{node}")] if node else None
+        return SimpleNamespace(
+            containers=lambda _: containers or pytest.fail(f"{name} was asked"),
+            host_configs=lambda of: {one.node: {"NanoCpus": 5} for one in of},
+        )
+
+    parts = [(engine("a", "node1"), ["node1"]), (engine("b", None), ["node2"])]
+    engines = SimpleNamespace(parts=lambda _: parts)
+    asked = []
+    monkeypatch.setattr(
+        prover_module, "inspect_cluster_links", lambda *args: asked.append(args) or (links(), {})
+    )
+    spec = SimpleNamespace(name="lab")
+    _, now = Prover(engines, spec, "fleet", None).now(["node1"])
+    assert asked == [("fleet", spec, ["node1"])]
+    assert now.nodes.keys() == {"node1"} and now.nodes["node1"]["container"] == "a/node1"
+
+
+def test_if_those_that_are_left_do_not_tell_it_is_not_known_whether_links_changed(
+    prover, monkeypatch
+):
+    def lost(*_):
+        raise NodeError("node1 does not answer", {})
+
+    monkeypatch.setattr(Prover, "now", lost)
+    told = links_after(prover, job(prover), standing(), ("node1",))
+    assert told.lost == ""
+    assert told.changed == "whether they stayed as they were is not known: node1 does not answer"
+
+
+@pytest.mark.parametrize("values", [{"before": ""}, {"schedule": (EVENT,)}])
 def test_changes_are_not_told_where_they_are_asked_for_or_nothing_is_known_before(
     prover, monkeypatch, values
 ):

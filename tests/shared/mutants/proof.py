@@ -231,7 +231,7 @@ PROOF = (
     Mutation(
         "links that were laid again during a run pass unnoticed",
         "cluster/run/verification.py",
-        'changed = "; ".join(standing.differences(now))',
+        'changed = "; ".join(then.differences(now))',
         'changed = ""',
         "tests/unit/test_links_after.py::test_links_that_were_laid_again_during_the_run_are_told",
     ),
