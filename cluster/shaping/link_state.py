@@ -18,6 +18,7 @@ from cluster.links.link_spec import (
     has_slow_start_after_idle,
     uplinks_of,
 )
+from cluster.shaping.host_load import since
 from cluster.shaping.kernel_settings import group_settings
 from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
@@ -325,14 +326,17 @@ def settings_document(link_state: LinkState) -> list[dict[str, object]]:
 
 
 def sent_bytes(before: LinkState, after: LinkState) -> dict[str, int]:
-    """Return the bytes that each link carried between two snapshots: 'node1->node2' -> bytes, headers included."""
+    """Return the bytes that each link carried between two snapshots: 'node1->node2' -> bytes, headers included.
+
+    Links that were laid anew in between count from 0 again: what they carried before that is not known.
+    """
     was = {
         (src, dst): counter.sent_bytes
         for src, peers in before.counters.items()
         for dst, counter in peers.items()
     }
     return {
-        f"{src}->{dst}": counter.sent_bytes - was.get((src, dst), 0)
+        f"{src}->{dst}": since(was.get((src, dst), 0), counter.sent_bytes)
         for src, peers in after.counters.items()
         for dst, counter in peers.items()
     }
