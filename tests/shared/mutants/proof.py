@@ -31,15 +31,15 @@ PROOF = (
     Mutation(
         "what TCP carried says nothing about the rate",
         CHECKS,
-        "max(rate.mbyte_s, min(by_tcp_mbyte_s, expected))",
-        "rate.mbyte_s",
+        "max(rate_mbyte_s, min(by_tcp_mbyte_s, asked_mbyte_s))",
+        "rate_mbyte_s",
         OF_CHECKS
         + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
     ),
     Mutation(
         "what a busy host delayed counts as a rate",
         CHECKS,
-        "if _too_fast(by_tcp_mbyte_s, expected, GOODPUT_TOLERANCE_PCT):",
+        "if _too_fast(by_tcp_mbyte_s, asked_mbyte_s, GOODPUT_TOLERANCE_PCT):",
         "if False:",
         OF_CHECKS
         + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
