@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -333,19 +333,23 @@ class Cluster:
     def replay(self, playback: Playback) -> TraceExit:
         """Play a trace on links of the running cluster to its end; then restore them, also on an interrupt.
 
+        Other commands can use the cluster once it plays, but not measure its links.
+
         Raises:
             UsageError: there is no such link, or it would have no room for its jitter; nothing has been changed.
             NodeError: a node could not play it, or another replay runs there.
         """
         from cluster.shaping.trace_player import TracePlayer
 
-        with self.alone:
-            self.settle()
-        links = self.links().links
-        check_pairs(playback.pairs, [link.ends for link in links])
-        playback.check(links)
-        with TracePlayer(self.fleet, {"trace": playback}) as replay:
-            replay.begin("trace")
+        with ExitStack() as playing:
+            with (
+                self.alone
+            ):  # until nodes tell that a trace plays: a launch would measure the links
+                links = self.settle().links
+                check_pairs(playback.pairs, [link.ends for link in links])
+                playback.check(links)
+                replay = playing.enter_context(TracePlayer(self.fleet, {"trace": playback}))
+                replay.begin("trace")
             return replay.wait_for_end("trace")
 
     def links(self) -> LinkState:

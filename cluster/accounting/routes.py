@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
+from cluster.contract.checks import carried_mbyte_s
 from cluster.links.expected import payload_share
 from cluster.links.link import round_trips_ms
 from cluster.links.topology import next_hops, trace_path
@@ -41,7 +42,7 @@ def make_network(
     }
     rtts_ms = round_trips_ms(links)
     delays_s = {link.ends: _delay_s(link, rtts_ms[link.ends], measured) for link in links}
-    byte_s = {_name(*link.ends): _byte_s(link, share, measured) for link in links}
+    byte_s = {_name(*link.ends): _byte_s(link, mtu, measured) for link in links}
     for kind, of in limits.items():
         byte_s |= {f"{node} {kind}": rate * 1e6 * share for node, rate in of.items()}
     routes = dict.fromkeys(zip(nodes, nodes, strict=True), AT_HOME)
@@ -87,11 +88,15 @@ def _delay_s(link: Link, asked_rtt_ms: float, measured: Mapping[Pair, Any]) -> f
     return max(0.0, link.delay_ms + more_ms) / 1000
 
 
-def _byte_s(link: Link, share: float, measured: Mapping[Pair, Any]) -> float:
-    """Return the payload rate; TCP's goodput on a link with jitter or impairments does not tell what is achievable."""
+def _byte_s(link: Link, mtu: int, measured: Mapping[Pair, Any]) -> float:
+    """Return the payload rate, by what the contract has judged.
+
+    TCP's goodput on a link with jitter or impairments does not tell what is achievable, only what is at least.
+    """
     found = measured.get(link.ends, {})
-    if found.get("rate_mbyte_s") is not None:
-        return float(found["rate_mbyte_s"]) * 1e6 * share
-    if found.get("goodput_mbyte_s") is not None and not link.is_rough:
-        return float(found["goodput_mbyte_s"]) * 1e6
-    return link.rate_mbyte_s * 1e6 * share
+    rate, goodput = found.get("rate_mbyte_s"), found.get("goodput_mbyte_s")
+    if rate is None and goodput is not None and not link.is_rough:
+        return float(goodput) * 1e6
+    asked = link.rate_mbyte_s
+    carried = asked if rate is None else carried_mbyte_s(float(rate), goodput, asked, mtu)
+    return carried * 1e6 * payload_share(mtu)

@@ -63,9 +63,10 @@ def print_summary(run: Run) -> None:
         print("the links were not measured (--no-verify)")
     elif summary["undecided"]:
         print(f"the links were not all proved (--allow-undecided): {summary['undecided']}")
-    if summary["links_changed"]:
+    if changed := summary["links_changed"]:
+        then = "measured for the beginning of the run only; then"
         print(
-            f"the links were measured for the beginning of the run only; then: {summary['links_changed']}"
+            f"the links were {then if summary['verified'] else 'not as asked throughout'}: {changed}"
         )
     if overload := overload_sentence(summary["host"]["limits"] if summary["host"] else []):
         print(overload)

@@ -99,19 +99,32 @@ def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
 def check_rate(
     link: Link, asked: Expected, rate: Rate, goodput_mbyte_s: float | None
 ) -> tuple[bool, bool]:
-    """Check a rate measured by datagrams, as `check_speed`; chance drops and duplicates some of them.
-
-    A link carries no less than what TCP got through it. If datagrams were fewer, their sender was too slow.
-    (More than the rate proves nothing: data that a busy host delayed may arrive within the second measured.)
-    """
+    """Check what a link carried of datagrams or TCP, as `check_speed`; chance drops and duplicates datagrams."""
     chance = CERTAIN * flood_error(asked.as_limited(link))
     expected = asked.rate_mbyte_s(link)
     is_machine = rate.is_machine and (rate.is_all or link.dst not in asked.downlinks)
-    by_tcp_mbyte_s = (goodput_mbyte_s or 0.0) / payload_share(asked.mtu)
-    if _too_fast(by_tcp_mbyte_s, expected, GOODPUT_TOLERANCE_PCT):
+    carried = carried_mbyte_s(rate.mbyte_s, goodput_mbyte_s, expected, asked.mtu)
+    return check_speed(carried, expected, is_machine=is_machine, chance=chance)
+
+
+def carried_mbyte_s(
+    rate_mbyte_s: float, goodput_mbyte_s: float | None, asked_mbyte_s: float, mtu: int
+) -> float:
+    """Return what a link carried, in bytes on the wire: no less than what TCP got through it.
+
+    If datagrams were fewer, their sender was too slow. (More than what was asked proves nothing: data that a busy host
+    delayed may arrive within the second measured.)
+
+    Args:
+        rate_mbyte_s: measured by datagrams.
+        goodput_mbyte_s: TCP's payload; None if TCP did not measure it.
+        asked_mbyte_s: the rate that was asked for.
+        mtu: of the data network.
+    """
+    by_tcp_mbyte_s = (goodput_mbyte_s or 0.0) / payload_share(mtu)
+    if _too_fast(by_tcp_mbyte_s, asked_mbyte_s, GOODPUT_TOLERANCE_PCT):
         by_tcp_mbyte_s = 0.0
-    carried_mbyte_s = max(rate.mbyte_s, min(by_tcp_mbyte_s, expected))
-    return check_speed(carried_mbyte_s, expected, is_machine=is_machine, chance=chance)
+    return max(rate_mbyte_s, min(by_tcp_mbyte_s, asked_mbyte_s))
 
 
 def is_rate_in_doubt(link: Link, asked: Expected, measured: Measured) -> bool:

@@ -6,8 +6,8 @@ are never interpreted; the record is on the host, where nodes cannot reach it.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from protocol.link_report import Marks, Settings
 from protocol.node_plan import NodePlan
@@ -64,6 +64,10 @@ class Standing:
     def _differs(self, now: "Standing", node: str, part: str) -> bool:
         then, found = self.nodes[node], now.nodes[node]
         return part in then and part in found and then[part] != found[part]
+
+    def of(self, nodes: Collection[str]) -> "Standing":
+        """Return the standing of some of the nodes."""
+        return replace(self, nodes={n: parts for n, parts in self.nodes.items() if n in nodes})
 
     @property
     def is_whole(self) -> bool:

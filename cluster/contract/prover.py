@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +25,7 @@ from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
 from cluster.engine.resources import enforced_limits
 from cluster.shaping.cluster_links import inspect_cluster_links, read_cluster_links
-from cluster.shaping.link_state import LinkState
+from cluster.shaping.link_state import LinkState, playing_words, refuse_replayed
 from cluster.shaping.restore import changed_links
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
@@ -102,20 +102,28 @@ class Prover:
         most_s: float | None = None,
         marks: Mapping[str, Marks] | None = None,
     ) -> Measurement:
-        """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
+        """Measure all links, and keep the proof if they hold.
 
         `marks` have just been read together with `link_state`; None: they are read here, which takes seconds with many
-        nodes. If links are lost or changed meanwhile, the contract does not hold. No proof is kept if anything else
-        changed, or if speeds were not measured. A contract that does not hold deletes an earlier proof.
+        nodes. If links are lost or anything of their standing changes meanwhile, or a trace plays after it, the
+        contract does not hold; without speeds only the plans are compared. No proof is kept if speeds were not
+        measured. A contract that does not hold deletes an earlier proof.
+
+        Raises:
+            ClusterError: as `measure_contract`, or a trace plays already.
         """
         before = self._before(link_state, marks) if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
         after, now = self.now()
-        contract = replace(contract, changed=changed_links(link_state, after))
+        changed = changed_links(link_state, after) or playing_words(after)
+        if before is not None:
+            # Rather the words for plans and traces, which also tell why links are lost, and which links are played.
+            changed = changed or "; ".join(before.differences(now))
+        contract = replace(contract, changed=changed)
         if not contract.holds:
             self.forget()
         elif before is not None and contract.has_all_speeds:
-            self._keep(before, now, contract.document())
+            self._keep(now, contract.document())
         return Measurement(contract, after, now)
 
     def look(self, link_state: LinkState) -> Looked:
@@ -130,8 +138,8 @@ class Prover:
             return Looked(proof, look, changed=f"not as asked: {look.words()}")
         link_state, marks = inspect_cluster_links(self.fleet, self.spec)
         standing = self._standing(link_state, marks)
-        changed = proof.standing.differences(standing)
-        return Looked(proof, look, link_state, "; ".join(changed))
+        changes = playing_words(link_state) or "; ".join(proof.standing.differences(standing))
+        return Looked(proof, look, link_state, changes)
 
     def kept(self) -> Proof | None:
         """Return the last proof, whether or not it still holds."""
@@ -148,10 +156,13 @@ class Prover:
         changed = proof.standing.differences(self._standing(link_state, marks))
         return link_state, ProofStatus(proof.at, "; ".join(changed))
 
-    def now(self) -> tuple[LinkState, Standing]:
-        """Return the links in force, and everything that decides how they behave; raises as `inspect_cluster_links`."""
-        link_state, marks = inspect_cluster_links(self.fleet, self.spec)
-        return link_state, self._standing(link_state, marks)
+    def now(self, nodes: Sequence[str] | None = None) -> tuple[LinkState, Standing]:
+        """Return the links in force, and everything that decides how they behave; raises as `inspect_cluster_links`.
+
+        `nodes` are those that are left of a cluster that has lost some; None: all.
+        """
+        link_state, marks = inspect_cluster_links(self.fleet, self.spec, nodes)
+        return link_state, self._standing(link_state, marks, nodes)
 
     def forget(self) -> None:
         """Delete the last proof."""
@@ -162,10 +173,14 @@ class Prover:
         return self.spec.state_dir / FILE
 
     def _before(self, link_state: LinkState, marks: Mapping[str, Marks] | None) -> Standing:
-        return self.now()[1] if marks is None else self._standing(link_state, marks)
+        if marks is not None:
+            return self._standing(link_state, marks)
+        found, standing = self.now()
+        refuse_replayed(found, "the links cannot be measured")
+        return standing
 
-    def _keep(self, before: Standing, now: Standing, contract: Mapping[str, object]) -> None:
-        if not now.is_whole or before.differences(now):
+    def _keep(self, now: Standing, contract: Mapping[str, object]) -> None:
+        if not now.is_whole:
             self.forget()
             return
         at = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -177,15 +192,29 @@ class Prover:
             self.forget()
 
     def _standing(
-        self, link_state: LinkState, marks: Mapping[str, Marks] | None = None
+        self,
+        link_state: LinkState,
+        marks: Mapping[str, Marks] | None = None,
+        nodes: Sequence[str] | None = None,
     ) -> Standing:
-        containers = self.engine.containers(self.spec.name)
-        ids = {container.node: container.id for container in containers}
-        configs = self.engine.host_configs(containers)
-        limits = {node: enforced_limits(config) for node, config in configs.items()}
+        ids: dict[str, str] = {}
+        limits: dict[str, object] = {}
+        for engine in self._engines_of(nodes):
+            found = engine.containers(self.spec.name)
+            containers = [one for one in found if nodes is None or one.node in nodes]
+            ids |= {container.node: container.id for container in containers}
+            configs = engine.host_configs(containers)
+            limits |= {node: enforced_limits(config) for node, config in configs.items()}
         return make_standing(
             link_state.plans, link_state.settings, ids, limits, judging_code(), marks
         )
+
+    def _engines_of(self, nodes: Sequence[str] | None) -> Sequence[Engine]:
+        """Return the engines that have these nodes: with a lost node its host may be gone, too."""
+        if nodes is None:
+            return [self.engine]
+        parts = self.engine.parts(self.spec)
+        return [engine for engine, there in parts if not set(there).isdisjoint(nodes)]
 
 
 @cache

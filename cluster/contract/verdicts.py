@@ -89,7 +89,8 @@ class Contract:
         notes: remarks for the user.
         overloaded: whether the host, and not the links, limited the measurement.
         settings: other settings of the nodes' kernels, as in docs/run-folder.md.
-        changed: how links changed while they were measured: then the figures are not of the links now in force.
+        changed: what changed of the links, or of what else decides how they behave, while they were measured: then the
+            figures are not of the links now in force.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -170,6 +171,9 @@ class Contract:
 
     def remedy(self, cluster: str) -> str:
         """Return what the user may try if the contract does not hold."""
+        if self.changed:
+            again = f"python -m cluster.up{name_flag(cluster)}"
+            return f"restore them, and let nothing else change the cluster meanwhile: {again}"
         if self.is_broken:
             again = f"python -m cluster.shape{name_flag(cluster)} --profile NAME"
             return (

@@ -67,8 +67,10 @@ def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) ->
     if lost := word(summary.get("links_lost"), 500):
         return Proof(BAD, "lost during the run", f"Not all in force at the end: {lost}.")
     if changed := word(summary.get("links_changed"), 500):
-        said = f"As asked at the beginning of the run only; then: {changed}."
-        return Proof(BAD, "changed during the run", said)
+        said = "As asked at the beginning of the run only; then"
+        if summary.get("verified") is False:
+            said = "Not as asked throughout"
+        return Proof(BAD, "changed during the run", f"{said}: {changed}.")
     if any(undecided) or contract.get("decided") is False or word(summary.get("undecided")):
         said = f"The host was too busy to decide about {_listed(*undecided) or 'some of them'}."
         return Proof(UNKNOWN, f"{_count(undecided, len(links))} undecided", said)

@@ -44,7 +44,10 @@ def notes_of(folder: Path, summary: Record, contract: Record, config: Record) ->
     elif lost := word(summary.get("links_lost"), 500):
         notes.append(f"links that were lost: {lost}")
     if changed := word(summary.get("links_changed"), 500):
-        notes.append(f"links were measured for the beginning of the run only; then: {changed}")
+        then = "measured for the beginning of the run only; then"
+        if summary.get("verified") is False:
+            then = "not as asked throughout"
+        notes.append(f"links were {then}: {changed}")
     if missing := record(summary.get("not_fetched")):
         notes.append(f"not fetched of: {', '.join(word(name, 64) for name in list(missing)[:20])}")
     hosts = {node: word(host, 64) for node, host in record(config.get("node_hosts")).items()}

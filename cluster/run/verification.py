@@ -20,7 +20,7 @@ from cluster.contract.table import print_contract
 from cluster.run.job import Job
 from cluster.run.launch_words import LOOK
 from cluster.shaping.cluster_links import read_cluster_links
-from cluster.shaping.link_state import LinkState
+from cluster.shaping.link_state import LinkState, playing_words
 from cluster.shaping.restore import lost_links
 
 MEASUREMENT = "measurement"
@@ -47,7 +47,8 @@ class LinksAfter(NamedTuple):
     Attributes:
         link_state: the links in force; None if the nodes do not tell.
         lost: which links are not in force any more, or that this is not known; empty: none.
-        changed: what is not as it was when the links were verified; empty: nothing, or they were not.
+        changed: what is not as it was when the links were verified (empty: nothing, or they were not), or that another
+            command's trace plays.
     """
 
     link_state: LinkState | None
@@ -60,6 +61,8 @@ def links_after(
 ) -> LinksAfter:
     """Look whether links are as they were before the run; with a schedule, which lays them anew, whether all are there.
 
+    Of a cluster that has lost nodes, whether those that are left have theirs.
+
     Args:
         prover: of the cluster.
         job: with the links as they were.
@@ -67,18 +70,27 @@ def links_after(
         alive: the nodes that were not lost.
     """
     is_whole = len(alive) == len(prover.fleet.nodes)
+    then = None if job.schedule else standing
     try:
-        if standing is None or job.schedule or not is_whole:
+        if then is None:
             after, changed = read_cluster_links(prover.fleet, job.spec, alive), ""
         else:
-            after, now = prover.now()
-            changed = "; ".join(standing.differences(now))
+            after, now = prover.now(None if is_whole else alive)
+            then = then if is_whole else then.of(alive)
+            changed = "; ".join(then.differences(now))
     except ClusterError as error:
         # A node is gone, and its counters with it, or its answer is invalid.
-        unknown = f"whether they were in force to the end is not known: {error.message}"
-        return LinksAfter(None, unknown if is_whole and job.link_state.links else "", "")
+        unknown = f"is not known: {error.message}"
+        if is_whole:
+            lost = (
+                f"whether they were in force to the end {unknown}" if job.link_state.links else ""
+            )
+            return LinksAfter(None, lost, "")
+        return LinksAfter(None, "", f"whether they stayed as they were {unknown}" if then else "")
     lost = lost_links(job.link_state, after, alive)
-    return LinksAfter(after, lost, "" if lost else changed)
+    played = {pair for event in job.schedule if event.playback for pair in event.playback.pairs}
+    changes = "; ".join(filter(None, [playing_words(after, played), changed]))
+    return LinksAfter(after, lost, "" if lost else changes)
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:

@@ -27,9 +27,11 @@ def read_cluster_links(
     return link_state
 
 
-def inspect_cluster_links(fleet: Fleet, spec: ClusterSpec) -> tuple[LinkState, dict[str, Marks]]:
+def inspect_cluster_links(
+    fleet: Fleet, spec: ClusterSpec, nodes: Sequence[str] | None = None
+) -> tuple[LinkState, dict[str, Marks]]:
     """Return the links in force and each node's marks, which later reveal changes; raises as `read_cluster_links`."""
-    link_state, marks = inspect_links(fleet)
+    link_state, marks = inspect_links(fleet, nodes)
     _refuse_unknown_nodes(link_state, spec)
     return link_state, marks
 

@@ -113,6 +113,11 @@ def overload_sentence(limits: Sequence[str]) -> str:
     return f"the host, and not the links, was the limit: {'; '.join(limits)}" if limits else ""
 
 
+def since(before: int, after: int) -> int:
+    """Return a counter's increase; its whole value if it was reset in between."""
+    return after - before if after >= before else after
+
+
 def _limits(load: HostLoad) -> list[str]:
     said = [
         _of_nodes(load.late_pct, LATE_PCT, "{value} % of the packets to {nodes} went too late"),
@@ -208,9 +213,9 @@ class _Wire:
     @classmethod
     def between(cls, before: Lateness | None, after: Lateness) -> "_Wire":
         was = before or Lateness(packets=0, late=0, worst_ms=0.0, dropped=0)
-        packets, late = _since(was.packets, after.packets), _since(was.late, after.late)
+        packets, late = since(was.packets, after.packets), since(was.late, after.late)
         worst_ms = after.worst_ms if late else min(after.worst_ms, LATE_MS)
-        return cls(_pct(late, packets), worst_ms, _since(was.dropped, after.dropped))
+        return cls(_pct(late, packets), worst_ms, since(was.dropped, after.dropped))
 
 
 def _throttled_s(before: HostCounters, after: HostCounters) -> float | None:
@@ -218,11 +223,6 @@ def _throttled_s(before: HostCounters, after: HostCounters) -> float | None:
     if before.throttled_s is None or after.throttled_s is None:
         return None
     return round(after.throttled_s - before.throttled_s, 3)
-
-
-def _since(before: int, after: int) -> int:
-    """Return a counter's increase; its whole value if it was reset in between."""
-    return after - before if after >= before else after
 
 
 def _pct(part: float, whole: float) -> float:

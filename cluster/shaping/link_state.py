@@ -5,7 +5,7 @@ boots is its plan stored beside its keys (`cluster.lifecycle.provision`).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from cluster.links.link_spec import (
     has_slow_start_after_idle,
     uplinks_of,
 )
+from cluster.shaping.host_load import since
 from cluster.shaping.kernel_settings import group_settings
 from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
@@ -203,9 +204,11 @@ def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkSta
     return checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
 
 
-def inspect_links(fleet: Fleet) -> tuple[LinkState, dict[str, Marks]]:
+def inspect_links(
+    fleet: Fleet, nodes: Sequence[str] | None = None
+) -> tuple[LinkState, dict[str, Marks]]:
     """Return the links in force and each node's marks, which later reveal changes; raises as `read_link_state`."""
-    found = fleet.run_read(Inspected, [*WIRE, "inspect"])
+    found = fleet.run_read(Inspected, [*WIRE, "inspect"], nodes=nodes)
     link_state = checked_state({name: item.shown for name, item in found.items()})
     return link_state, {name: item.marks for name, item in found.items()}
 
@@ -274,6 +277,12 @@ def refuse_replayed(link_state: LinkState, what: str) -> None:
         )
 
 
+def playing_words(link_state: LinkState, own: Collection[Pair] = ()) -> str:
+    """Return on which links traces play now, other than one's `own`; '' if on none."""
+    others = [pair for pair in link_state.replayed if pair not in own]
+    return f"a trace plays on {_names(others)}" if others else ""
+
+
 def make_link_state(
     plans: Mapping[str, NodePlan], reports: Mapping[str, LinkReport], counters: Counters
 ) -> LinkState:
@@ -317,14 +326,17 @@ def settings_document(link_state: LinkState) -> list[dict[str, object]]:
 
 
 def sent_bytes(before: LinkState, after: LinkState) -> dict[str, int]:
-    """Return the bytes that each link carried between two snapshots: 'node1->node2' -> bytes, headers included."""
+    """Return the bytes that each link carried between two snapshots: 'node1->node2' -> bytes, headers included.
+
+    Links that were laid anew in between count from 0 again: what they carried before that is not known.
+    """
     was = {
         (src, dst): counter.sent_bytes
         for src, peers in before.counters.items()
         for dst, counter in peers.items()
     }
     return {
-        f"{src}->{dst}": counter.sent_bytes - was.get((src, dst), 0)
+        f"{src}->{dst}": since(was.get((src, dst), 0), counter.sent_bytes)
         for src, peers in after.counters.items()
         for dst, counter in peers.items()
     }

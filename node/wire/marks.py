@@ -26,8 +26,8 @@ STARTED = 19
 """Index of a process's start time among the fields after its name: proc_stat(5)."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 TCP_SETTINGS = Path("/proc/sys/net/ipv4")
-OF_THE_HOST = "tcp_available_congestion_control"
-"""A list to which other containers add an algorithm by using it."""
+OF_THE_HOST = "tcp_available_congestion_control", "tcp_allowed_congestion_control"
+"""Lists to which other containers add an algorithm by using it."""
 
 
 def inspect() -> Inspected:
@@ -110,7 +110,7 @@ def _features(device: str) -> str:
 def _tcp_settings() -> str:
     said = ""
     for path in sorted(TCP_SETTINGS.glob("tcp_*")):
-        if path.name != OF_THE_HOST:
+        if path.name not in OF_THE_HOST:
             try:
                 said += f"{path.name} {path.read_text()}"
             except OSError:

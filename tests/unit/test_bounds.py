@@ -8,9 +8,11 @@ from books import mesh, part, ring
 from cluster.accounting.bounds import Network, RankRoute, bound_s
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.routes import make_network
+from cluster.links.expected import payload_share
 from protocol.link import Link
 
 DELAY_S, BYTE_S = 0.1, 1e6
+SHARE = payload_share(1500)
 NAMES = ["node1", "node2", "node3", "node4"]
 
 
@@ -139,6 +141,30 @@ def test_isolated_nodes_have_no_bound():
     parts = [part(r, "all_to_all", {p: 10 for p in range(4) if p != r}) for r in range(4)]
     assert bound_s(Collective(tuple(parts)), network) is None
     assert bound_s(Collective(tuple(ring(4, 400))), network) > 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "rate", "goodput", "told"),
+    [
+        (28.3, 20.5, 26.97, 26.97),  # on netem in a virtual machine of one processor
+        (125.0, 101.0, 119.4, 119.4),
+        (28.3, 28.2, 26.5, 28.2 * SHARE),
+        (28.3, 20.5, None, 20.5 * SHARE),
+        (28.3, 20.5, 27.3, 28.3 * SHARE),  # delayed data that arrived within the second
+        (28.3, 20.5, 40.0, 20.5 * SHARE),  # so much is no speed
+        (28.3, 28.6, 27.3, 28.6 * SHARE),
+    ],
+)
+@pytest.mark.parametrize("jitter_ms", [0.0, 2.0])
+def test_a_link_carries_what_tcp_got_through_if_the_sender_of_datagrams_was_slower(
+    asked, rate, goodput, told, jitter_ms
+):
+    """As the contract has judged it: else the least time would be more than TCP needs."""
+    links = [link("node1", "node2", rate_mbyte_s=asked)._replace(jitter_ms=jitter_ms)]
+    measured = {"goodput_mbyte_s": goodput, "rate_mbyte_s": rate}
+    rows = [{"link": {"src": "node1", "dst": "node2"}, "measured": measured}]
+    network = make_network(NAMES[:2], links, {}, contract={"links": rows}, isolated=True)
+    assert network.routes[0, 1].byte_s == pytest.approx(told * 1e6)
 
 
 def test_what_was_measured_goes_before_what_was_asked():

@@ -72,6 +72,10 @@ def test_a_run_over_links_that_were_not_measured_says_so(capsys, tmp_path):
     said = capsys.readouterr().out
     assert "the links were not measured" in said
     assert "COMPUTE" not in said  # no seconds were recorded
+    print_summary(Run(tmp_path, SUMMARY | {"links_changed": "a trace plays"}))
+    assert "the links were not as asked throughout: a trace plays" in capsys.readouterr().out
+    print_summary(Run(tmp_path, SUMMARY | {"links_changed": "it", "verified": True}))
+    assert "for the beginning of the run only; then: it" in capsys.readouterr().out
     print_summary(Run(tmp_path, SUMMARY | {"verified": True}))
     said = capsys.readouterr().out
     assert "not measured" not in said and "not all proved" not in said

@@ -26,6 +26,13 @@ def test_bytes_of_a_run_are_the_difference_of_two_readings():
     }
 
 
+def test_links_that_were_laid_anew_meanwhile_carried_what_they_counted_since():
+    """Their counters begin again at 0; what they had carried of the run before that is not known."""
+    before = link_state({"node1": {"node2": 5_000_000}})
+    after = link_state({"node1": {"node2": 1_000}})
+    assert sent_bytes(before, after) == {"node1->node2": 1_000}
+
+
 def test_a_plan_that_names_the_wire_which_auto_became_is_in_force():
     link = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0, "auto")
     plan = node_plan([2], [link], origin={"profile": "near", "wire": "auto"})

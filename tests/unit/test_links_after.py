@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import pytest
 from plans import node_plan
 
-from cluster.base.errors import ContractBroken, NodeError
+from cluster.base.errors import ClusterError, ContractBroken, NodeError
 from cluster.contract import prover as prover_module
+from cluster.contract.look import Look
 from cluster.contract.measured import Measured
-from cluster.contract.proof import PARTS, Standing
+from cluster.contract.probe_plan import EFFORTS
+from cluster.contract.proof import PARTS, Proof, Standing
 from cluster.contract.prover import Prover
 from cluster.contract.verdicts import Contract, judge
 from cluster.links.expected import Expected
@@ -21,22 +23,25 @@ from protocol.link import Link
 THERE = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
 BACK = THERE._replace(src="node2", dst="node1")
 LINKS = (THERE, BACK)
+REPLAYED = (THERE.ends,)
+EVENT = SimpleNamespace(playback=None)
 GOOD = Measured(
     40.0, 0.1, 60, 60, 60, 0, 4.77, early_rtt_ms=40.0, delay_ms=20.0, early_delay_ms=20.0
 )
 HOLDS = Contract(tuple(judge(link, Expected(LINKS), GOOD) for link in LINKS))
 
 
-def links(*, node2=BACK, notes=()):
-    """The links in force; `node2`: what node2 has, None if it has lost its link."""
+def links(*, node2=BACK, notes=(), replayed=()):
+    """The links in force; `node2`: what node2 has, None if it has lost its link; `replayed`: by traces."""
     plans = {"node1": node_plan([2], [THERE])}
     plans |= {"node2": node_plan([1], [node2], node="node2")} if node2 else {}
-    return LinkState(LINKS, plans, "cubic", notes, 1500, {})
+    return LinkState(LINKS, plans, "cubic", notes, 1500, {}, replayed)
 
 
-def standing(laying="1"):
-    part = dict.fromkeys(PARTS, "")
-    return Standing({"node1": part, "node2": {**part, "laying": laying}}, "")
+def standing(value="1", part="laying"):
+    """Everything that decides how links behave; `value`: what node2 has of this `part`."""
+    parts = dict.fromkeys(PARTS, "1")
+    return Standing({"node1": parts, "node2": parts | {part: value}}, "")
 
 
 @pytest.fixture
@@ -79,9 +84,63 @@ def test_links_that_change_while_they_are_measured_are_not_run_over(
     assert not (tmp_path / "proof.json").exists()
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_whatever_else_changes_while_links_are_measured_stops_a_launch_too(
+    prover, monkeypatch, tmp_path, part
+):
+    """As `tc class change`, `docker update --cpus` or `shape --force --trace` would: the plans stay as they are."""
+    (tmp_path / "proof.json").write_text("an earlier proof")
+    readings = iter([(links(), standing()), (links(), standing("2", part))])
+    monkeypatch.setattr(Prover, "now", lambda _: next(readings))
+    with pytest.raises(ContractBroken) as refused:
+        verify_links(prover, job(prover), tmp_path)
+    words = f"links changed while they were measured: {PARTS[part]} (node2); nothing was started"
+    assert words in refused.value.message
+    assert "let nothing else change the cluster" in str(refused.value)
+    assert not (tmp_path / "proof.json").exists()
+
+
+def test_a_contract_without_speeds_is_compared_by_its_links_alone(prover, monkeypatch):
+    """It proves nothing, and has no standing from before."""
+    monkeypatch.setattr(Prover, "now", lambda _: (links(), standing("2")))
+    assert prover.measure(links(), EFFORTS["quick"]).contract.holds
+    monkeypatch.setattr(Prover, "now", lambda _: (links(node2=None), standing("2")))
+    assert not prover.measure(links(), EFFORTS["quick"]).contract.holds
+
+
+def test_links_that_a_trace_changes_are_not_measured(prover, monkeypatch, tmp_path):
+    """It began after the launch had looked: its laying is the same before and after a measurement."""
+    monkeypatch.setattr(Prover, "now", lambda _: (links(replayed=REPLAYED), standing()))
+    monkeypatch.setattr(prover_module, "measure_contract", lambda *_: pytest.fail("measured"))
+    with pytest.raises(ClusterError, match="cannot be measured: traces change node1 -> node2"):
+        verify_links(prover, job(prover), tmp_path)
+
+
+def test_a_trace_that_plays_once_links_are_measured_stops_a_launch(prover, monkeypatch, tmp_path):
+    readings = iter([(links(), standing()), (links(replayed=REPLAYED), standing())])
+    monkeypatch.setattr(Prover, "now", lambda _: next(readings))
+    with pytest.raises(ContractBroken, match="while they were measured: a trace plays on node1 ->"):
+        verify_links(prover, job(prover), tmp_path)
+    assert not (tmp_path / "proof.json").exists()
+
+
+def test_a_look_at_links_that_a_trace_changes_finds_them_changed(prover, monkeypatch):
+    readings = iter([links(), links(replayed=REPLAYED)])
+    monkeypatch.setattr(Prover, "_standing", lambda *_: standing())
+    monkeypatch.setattr(prover_module, "inspect_cluster_links", lambda *_: (next(readings), {}))
+    look = Look(1.0, {}, {})
+    monkeypatch.setattr(prover_module, "look_at_links", lambda *_: look)
+    monkeypatch.setattr(Prover, "kept", lambda _: Proof(standing(), "yesterday", {}))
+    assert prover.look(links()).changed == ""
+    assert prover.look(links()).changed == "a trace plays on node1 -> node2"
+
+
 def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **values):
     """What is told of the links after a run."""
-    monkeypatch.setattr(Prover, "now", lambda _: then)
+    link_state, now = then
+    monkeypatch.setattr(
+        Prover, "now", lambda _, nodes=None: (link_state, now.of(nodes) if nodes else now)
+    )
     monkeypatch.setattr(verification, "read_cluster_links", lambda *_: then[0])
     verified = standing(before) if before else None
     return links_after(prover, job(prover, **values), verified, alive)
@@ -102,9 +161,66 @@ def test_links_that_are_gone_are_lost_and_not_also_changed(prover, monkeypatch):
     assert told[1:] == ("those of node2 are not in force any more", "")
 
 
-@pytest.mark.parametrize(
-    "values", [{"before": ""}, {"schedule": ("an event",)}, {"alive": ("node1",)}]
-)
+def test_a_trace_that_plays_at_the_end_of_a_run_is_told_unless_the_run_plays_it(
+    prover, monkeypatch
+):
+    """It may have begun before the links were verified, and then nothing else is different."""
+    then = links(replayed=REPLAYED), standing()
+    words = "a trace plays on node1 -> node2"
+    assert after(prover, monkeypatch, then).changed == words
+    assert after(prover, monkeypatch, then, schedule=(EVENT,)).changed == words
+    own = SimpleNamespace(playback=SimpleNamespace(pairs=REPLAYED))
+    assert after(prover, monkeypatch, then, schedule=(EVENT, own)).changed == ""
+
+
+@pytest.mark.parametrize(("changed", "told"), [("node1", ["node1"]), ("node2", [])])
+def test_of_nodes_that_are_left_after_a_loss_changes_are_told_and_of_lost_ones_not(
+    prover, monkeypatch, changed, told
+):
+    """Actor-learner runs go on without a node, over links of which bounds are reckoned."""
+    parts = standing().nodes | {changed: dict.fromkeys(PARTS, "2")}
+    found = after(prover, monkeypatch, (links(), Standing(parts, "")), alive=("node1",))
+    assert found.lost == ""
+    assert [words for words in found.changed.split("; ") if words] == [
+        f"{words} ({node})" for words in PARTS.values() for node in told
+    ]
+
+
+def test_after_a_loss_only_the_engines_of_nodes_that_are_left_are_asked(monkeypatch):
+    """A lost node's host may be gone, too."""
+
+    def engine(name, node):
+        containers = [SimpleNamespace(node=node, id=f"{name}/{node}")] if node else None
+        return SimpleNamespace(
+            containers=lambda _: containers or pytest.fail(f"{name} was asked"),
+            host_configs=lambda of: {one.node: {"NanoCpus": 5} for one in of},
+        )
+
+    parts = [(engine("a", "node1"), ["node1"]), (engine("b", None), ["node2"])]
+    engines = SimpleNamespace(parts=lambda _: parts)
+    asked = []
+    monkeypatch.setattr(
+        prover_module, "inspect_cluster_links", lambda *args: asked.append(args) or (links(), {})
+    )
+    spec = SimpleNamespace(name="lab")
+    _, now = Prover(engines, spec, "fleet", None).now(["node1"])
+    assert asked == [("fleet", spec, ["node1"])]
+    assert now.nodes.keys() == {"node1"} and now.nodes["node1"]["container"] == "a/node1"
+
+
+def test_if_those_that_are_left_do_not_tell_it_is_not_known_whether_links_changed(
+    prover, monkeypatch
+):
+    def lost(*_):
+        raise NodeError("node1 does not answer", {})
+
+    monkeypatch.setattr(Prover, "now", lost)
+    told = links_after(prover, job(prover), standing(), ("node1",))
+    assert told.lost == ""
+    assert told.changed == "whether they stayed as they were is not known: node1 does not answer"
+
+
+@pytest.mark.parametrize("values", [{"before": ""}, {"schedule": (EVENT,)}])
 def test_changes_are_not_told_where_they_are_asked_for_or_nothing_is_known_before(
     prover, monkeypatch, values
 ):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from node.wire import marks
 from node.wire.marks import without_counts
 
 HTB = (
@@ -26,3 +27,15 @@ SAVED = "# iptables-save v1.8.11 on {}\n*raw\n:PREROUTING ACCEPT [{}]\n-A PREROU
 def test_counters_references_and_comments_do_not_count(text, before, counted, changed):
     was, now, other = (without_counts(text.format(*one)) for one in (before, counted, changed))
     assert was == now != other
+
+
+def test_lists_that_other_containers_add_to_are_not_the_nodes_own(monkeypatch, tmp_path):
+    """The kernel loads BBR when the first container uses it; from then on all containers have it in their lists."""
+    monkeypatch.setattr(marks, "TCP_SETTINGS", tmp_path)
+    (tmp_path / "tcp_rmem").write_text("4096 131072 6291456")
+    before = marks._tcp_settings()
+    for name in ("available", "allowed"):
+        (tmp_path / f"tcp_{name}_congestion_control").write_text("reno cubic bbr")
+    assert marks._tcp_settings() == before
+    (tmp_path / "tcp_rmem").write_text("4096 131072 6291457")
+    assert marks._tcp_settings() != before

@@ -274,6 +274,16 @@ def test_links_that_changed_during_the_run_are_not_called_proved(tmp_path, undec
     ]
 
 
+def test_of_links_that_were_not_verified_a_trace_on_them_is_told_as_such(tmp_path):
+    """Nobody measured them at the beginning of the run."""
+    folder = make_run(tmp_path / "run")
+    change_summary(folder, links_changed="a trace plays on node1 -> node2", verified=False)
+    run = read_run(folder)
+    assert answers(run)["links"] == ("bad", "changed during the run")
+    assert run.notes == ["links were not as asked throughout: a trace plays on node1 -> node2"]
+    assert run.proof.sentence == "Not as asked throughout: a trace plays on node1 -> node2."
+
+
 def test_what_clocks_of_several_machines_decide_is_noted(tmp_path):
     folder = make_run(tmp_path / "run")
     config = (folder / "run.yml").read_text()

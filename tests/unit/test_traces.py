@@ -1,7 +1,7 @@
 """Trace files: what they become, and what is refused with the line at fault."""
 
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -112,10 +112,34 @@ def test_a_replay_without_room_for_jitter_starts_nothing(trace, monkeypatch):
     cluster = Cluster("lab")
     monkeypatch.setattr(cluster, "alone", nullcontext())
     monkeypatch.setattr(cluster, "settle", lambda: link_state)
-    monkeypatch.setattr(cluster, "links", lambda: link_state)
     near = trace("time_s,delay_ms\n0,30\n1,10\n")
     with pytest.raises(UsageError, match="jitter_ms 10 is more than half of delay_ms 10"):
         cluster.replay(Playback(near, (("node1", "node2"),), loops=False))
+
+
+def test_a_replay_keeps_the_lock_until_its_players_have_begun(trace, monkeypatch):
+    """Else a launch that takes it meanwhile sees no trace, and measures the links while it plays."""
+    done = []
+
+    @contextmanager
+    def noted(*_):
+        done.append("begin")
+        yield SimpleNamespace(begin=done.append, wait_for_end=done.append)
+        done.append("closed")
+
+    @contextmanager
+    def alone():
+        yield
+        done.append("free")
+
+    cluster = Cluster("lab")
+    monkeypatch.setattr(Cluster, "fleet", None)
+    monkeypatch.setattr(cluster, "alone", alone())
+    monkeypatch.setattr(cluster, "settle", lambda: SimpleNamespace(links=LINKS))
+    monkeypatch.setattr("cluster.shaping.trace_player.TracePlayer", noted)
+    slow = trace("time_s,rate_mbyte_s\n0,3\n1,1\n")
+    cluster.replay(Playback(slow, (("node1", "node2"),), loops=False))
+    assert done == ["begin", "trace", "free", "trace", "closed"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

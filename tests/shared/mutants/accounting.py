@@ -9,8 +9,8 @@ ACCOUNTING = (
     Mutation(
         "bytes x 0.96",
         "cluster/shaping/link_state.py",
-        "counter.sent_bytes - was.get((src, dst), 0)",
-        "round(0.96 * (counter.sent_bytes - was.get((src, dst), 0)))",
+        "since(was.get((src, dst), 0), counter.sent_bytes)",
+        "round(0.96 * since(was.get((src, dst), 0), counter.sent_bytes))",
         "tests/unit/test_link_state.py::test_bytes_of_a_run_are_the_difference_of_two_readings",
     ),
     Mutation(
