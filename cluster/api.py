@@ -342,9 +342,8 @@ class Cluster:
         from cluster.shaping.trace_player import TracePlayer
 
         with ExitStack() as playing:
-            with (
-                self.alone
-            ):  # until nodes tell that a trace plays: a launch would measure the links
+            # Alone until nodes tell that a trace plays: a launch would measure the links meanwhile.
+            with self.alone:
                 links = self.settle().links
                 check_pairs(playback.pairs, [link.ends for link in links])
                 playback.check(links)
