@@ -16,7 +16,7 @@ from cluster.contract.checks import (
 )
 from cluster.contract.delays import FIRST_DECILE, OUTER_DECILES
 from cluster.contract.floods import FRAME_BYTES, QUEUE_SHARE
-from cluster.contract.impairments import unaccounted_losses
+from cluster.contract.impairments import counted_loss_holds, unaccounted_losses
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
@@ -166,7 +166,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       were late.
     - Queue: the host makes none larger, and none smaller than by what was dropped, and by what drained while the sender
       was stopped.
-    - Loss, its bursts, and unaccounted losses: no more than what was dropped.
+    - Loss, its bursts, and unaccounted losses: no more than what was dropped. The wire's own count of the losses that
+      it drew must hold: what is dropped unseen is counted apart from it.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
@@ -193,7 +194,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
         "buffer": _frames_short(link, measured) <= strain.dropped,
         "unaccounted": 0 < unaccounted_losses(link, measured) <= strain.dropped,
-        "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
+        "loss": counted_loss_holds(link, measured)
+        and 0 < _lost_beyond(link, measured) <= strain.dropped,
         "loss_burst": 0 < _loss_bursts_beyond(link, measured) <= strain.dropped,
     }
     return frozenset(name for name, may_be in blamed.items() if may_be)

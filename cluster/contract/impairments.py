@@ -12,7 +12,7 @@ SMALLEST_PING_BYTES = 58  # payload 16, UDP 8, IPv4 20, Ethernet 14
 def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
     """Return whether losses, their bursts, duplicates and reordering are as asked, by name."""
     checks = {
-        "loss": _loss_holds(link, measured) and _counted_loss_holds(link, measured),
+        "loss": _loss_holds(link, measured) and counted_loss_holds(link, measured),
         "unaccounted": unaccounted_losses(link, measured) == 0,
         "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
@@ -47,7 +47,7 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
     return low - between <= lost <= high + between
 
 
-def _counted_loss_holds(link: Link, measured: Measured) -> bool:
+def counted_loss_holds(link: Link, measured: Measured) -> bool:
     """Check likewise all packets that passed while the link was measured, by the wire's own count."""
     if measured.drop_count is None:
         return True

@@ -234,6 +234,19 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
     assert judged(replace(BUSY, dropped=50), lossy, **found, arrived=845) == (("loss",), ())
 
 
+@pytest.mark.parametrize(("packets", "lost"), [(4000, 120), (1_000_000, 30_000), (4000, 10)])
+def test_losses_that_the_wire_itself_drew_wrongly_are_never_the_hosts(packets, lost):
+    """1 % is asked: of the pings 12 of 800 are missing, within chance, whatever the host has dropped unseen."""
+    lossy, dropped = THERE._replace(loss_pct=1.0), replace(BUSY, dropped=6)
+    found = {"goodput_mbyte_s": None, "sent": 800, "arrived": 788}
+    counted = {"drop_count": DropCount(800, 12, packets, lost)}
+    assert judged(dropped, lossy, **found, **counted) == (("loss",), ())
+    # The pings' part alone may be the host's, where the wire counted as many as it was asked to lose.
+    more, right = found | {"arrived": 778}, {"drop_count": DropCount(800, 8, 4000, 42)}
+    found_by_pings = judged(replace(BUSY, dropped=14), lossy, **more, **right)
+    assert found_by_pings == ((), ("loss", "unaccounted"))
+
+
 def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorter_ones_never():
     bursty = THERE._replace(loss_pct=10.0, loss_burst=2.0)
     found = {"goodput_mbyte_s": None, "arrived": 900}
