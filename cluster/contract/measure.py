@@ -75,7 +75,9 @@ def measure_contract(
     """
     _check_whole(link_state)
     started = time.monotonic()
-    asked, nodes = expected_of(link_state), [node.name for node in fleet.nodes]
+    hops = {(path.src, path.dst): path.links for path in link_state.paths}
+    asked = replace(expected_of(link_state), hops=hops)
+    nodes = [node.name for node in fleet.nodes]
     via = {path.end_to_end(): path.via for path in link_state.paths}
     most_s = budget_s(len(nodes), effort) if most_s is None else most_s
     schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)

@@ -54,6 +54,7 @@ class Expected:
         uplinks: node -> MB/s that it can send on all its links together.
         downlinks: node -> MB/s that it can receive on all its links together.
         clocks: node -> the identity of its clock; if none is known, all nodes share one.
+        hops: the ends of each path over several links -> these links.
     """
 
     links: Sequence[Link]
@@ -62,6 +63,7 @@ class Expected:
     uplinks: Mapping[str, float] = field(default_factory=dict)
     downlinks: Mapping[str, float] = field(default_factory=dict)
     clocks: Mapping[str, str] = field(default_factory=dict)
+    hops: Mapping[Pair, Sequence[Link]] = field(default_factory=dict)
 
     def has_one_clock(self, ends: Pair) -> bool:
         """Return whether two nodes share a clock, so that one can tell how long the other's packets were in flight."""

@@ -2,13 +2,14 @@
 
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from cluster.contract.checks import check_link
 from cluster.contract.doubt import make_strain
 from cluster.contract.impairments import judge_impairments
-from cluster.contract.measured import summarise_pings
+from cluster.contract.measured import Measured, summarise_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
 from cluster.links.link import Path
@@ -239,6 +240,56 @@ def test_a_link_that_jitters_and_is_a_third_too_long_is_broken_on_a_busy_host_to
         found = ping(real, stream, asked=there, count=count, interval_ms=40.0)
         for link, one in zip(asked.links, found, strict=True):
             assert "delay" in judge(link, asked, one, strain_of(0.3)).broken
+
+
+def doubled(links, stream, sent):
+    """Return how many of the pings arrived over these links, and how many copies beyond the first."""
+    arrived = twice = 0
+    for _ in range(sent):
+        copies = 1
+        for link in links:
+            passed = [copy for copy in range(copies) if stream.random() >= link.loss_pct / 100]
+            copies = sum(1 + (stream.random() < link.duplicate_pct / 100) for _ in passed)
+        arrived, twice = arrived + bool(copies), twice + max(0, copies - 1)
+    return arrived, twice
+
+
+@pytest.mark.parametrize("sent", [60, 800, 4000])
+@pytest.mark.parametrize(
+    ("duplicates_pct", "loss_pct"),
+    [([0.05] * 2, 0.0), ([5.0] * 2, 0.0), ([20.0] * 2, 0.0), ([60.0] * 3, 0.0), ([20.0] * 2, 30.0)],
+)
+def test_what_one_link_of_a_path_has_doubled_the_next_may_double_again(
+    sent, duplicates_pct, loss_pct
+):
+    """Two links of 20 % leave 44 extra copies of a hundred pings, and not 36."""
+    links = [THERE._replace(duplicate_pct=pct, loss_pct=loss_pct) for pct in duplicates_pct]
+    path, stream = Path("node1", "node3", tuple(links)).end_to_end(), random.Random(31)
+
+    def is_wrong(real):
+        arrived, twice = doubled(real, stream, sent)
+        found = Measured(80.0, 0.0, 60, sent, arrived, 0, twice=twice)
+        return not judge_impairments(path, found, links)["doubles"]
+
+    assert sum(is_wrong(links) for _ in range(40)) <= 1
+    if sent == 4000 and duplicates_pct[0] > 1:
+        real = [links[0]._replace(duplicate_pct=0.5 * links[0].duplicate_pct), *links[1:]]
+        assert sum(is_wrong(real) for _ in range(10)) >= 7
+
+
+def test_a_path_over_links_that_double_nothing_may_double_nothing():
+    links = [THERE._replace(loss_pct=1.0)] * 3
+    found = Measured(80.0, 0.0, 60, 800, 780, 0, twice=0)
+    for twice in (0, 1):
+        one = replace(found, twice=twice)
+        assert judge_impairments(links[0], one, links)["doubles"] is (not twice)
+
+
+def test_a_path_has_the_duplicates_of_all_its_links_within_a_links_limits():
+    for pct, together in ((20.0, 44.0), (60.0, 100.0)):
+        links = (THERE._replace(duplicate_pct=pct),) * 2
+        path = Path("node1", "node3", links).end_to_end()
+        assert path.duplicate_pct == pytest.approx(together)
 
 
 def test_a_path_over_links_with_other_bursts_has_the_mean_of_the_lost_packets():
