@@ -216,11 +216,11 @@ def access_error(asked: Expected, access: Access) -> float:
     """Return the standard error of what an access's floods carry, as a share of it, due to loss and duplication.
 
     Each link contributes in proportion to its rate, as node.wire.node_cap divides the limit, and its own chance with
-    it. Losses before a downlink that is full all the same do not change what it carries.
+    it. Losses before a downlink that is full all the same do not change what it carries, nor do netem's duplicates.
     """
     mbyte_s = asked.access_mbyte_s(access)
     is_full_downlink = access.kind == "downlink" and mbyte_s == access.mbyte_s
-    links = [link._replace(loss_pct=0.0) if is_full_downlink else link for link in access.links]
+    links = [_behind(link) if is_full_downlink else link for link in access.links]
     flood, *_ = _shared([asked.as_limited(link) for link in access.links], mbyte_s)
     datagrams = (flood.seconds - flood.skip_s) * mbyte_s * 1e6 / FRAME_BYTES
     total = sum(link.rate_mbyte_s for link in links)
@@ -229,6 +229,12 @@ def access_error(asked: Expected, access: Access) -> float:
         for link in links
     )
     return math.sqrt(variance / datagrams)
+
+
+def _behind(link: Link) -> Link:
+    """Return a link with those of its impairments alone that change how much arrives behind a full downlink."""
+    after_pct = 0.0 if link.wire == "netem" else link.duplicate_pct
+    return link._replace(loss_pct=0.0, duplicate_pct=after_pct)
 
 
 def at_once(link: Link) -> int:

@@ -18,6 +18,7 @@ from cluster.contract.floods import (
     link_floods,
 )
 from cluster.contract.impairments import clumping
+from cluster.contract.measure import _together
 from cluster.contract.measured import Rate
 from cluster.contract.probe_plan import ANY_LOSSES, EFFORTS, TELLING_LOSSES
 from cluster.contract.probe_schedule import make_probe_schedule
@@ -26,6 +27,8 @@ from cluster.links.expected import Expected, loss_interval
 from node.probe import timers
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from node.probe.timers import tick_s
+from node.wire.nfqueue.delay_line import Behaviour, DelayLine, Downlink
+from node.wire.nfqueue.nfnetlink import ACCEPT, WHOLE
 from protocol.link import Link
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
@@ -326,6 +329,66 @@ def test_an_uplink_may_be_off_by_what_chance_takes_from_its_links(flaws, peers):
     assert (error > 0) is bool(flaws)
     if not flaws:
         assert not holds(1, 0.9) and not holds(1, 1.1)
+
+
+def let_through(link, limit_mbyte_s, seconds=8.0):
+    """Return the datagrams a second that a full link delivers through the nfqueue wire's own downlink."""
+    line = DelayLine(
+        Behaviour(
+            link.delay_ms / 1e3,
+            loss=link.loss_pct / 100,
+            duplicate=link.duplicate_pct / 100,
+            corrupt=link.corrupt_pct / 100,
+            copied=WHOLE,
+            limited=True,
+        ),
+        Downlink(limit_mbyte_s * 1e6, 0.04),
+    )
+    whole = b"\x45" + bytes(1499)
+    came, between_s = 0, 1514 / (link.rate_mbyte_s * 1e6)
+    for number in range(int(seconds / between_s)):
+        line.admit(number, number * between_s, len(whole), whole)
+        ((what, _, content, copy),) = line.take_due(math.inf)
+        if what == ACCEPT and not content:
+            came += 1 + bool(copy)
+    return came / seconds
+
+
+@pytest.mark.parametrize(
+    "flaws",
+    [
+        {"corrupt_pct": 5.0},
+        {"corrupt_pct": 3.0, "loss_pct": 10.0},
+        {"duplicate_pct": 5.0, "corrupt_pct": 5.0},
+        {},
+    ],
+)
+def test_damaged_packets_have_passed_the_downlink(flaws):
+    link = Link("node1", "node2", 10.0, 20.0, 0.0, 0.0, 40.0, "nfqueue")._replace(**flaws)
+    asked = Expected((link,), downlinks={"node2": 4.0})
+    (access,) = asked.accesses()
+    error = access_error(asked, access)
+
+    def measured(limit_mbyte_s):
+        rate = Rate(flooded_mbyte_s(link, let_through(link, limit_mbyte_s)), 99.0)
+        carried = _together(access, {link.ends: rate})
+        holds = judge_access(access, asked.access_mbyte_s(access), carried, error=error).holds
+        return rate.mbyte_s, holds
+
+    rate_mbyte_s, holds = measured(4.0)
+    assert holds and rate_mbyte_s == pytest.approx(asked.rate_mbyte_s(link), rel=0.01)
+    assert not measured(3.6)[1] and not measured(4.4)[1]
+
+
+def test_second_copies_pass_the_downlink_on_netem_alone():
+    """Its queues, which double packets as they take them, are leaves of the class that limits them together."""
+    twice = Link("node1", "node2", 10.0, 20.0, 0.0, 0.0, 40.0, "netem", duplicate_pct=25.0)
+    for wire, rate_mbyte_s in (("netem", 3.2), ("nfqueue", 4.0)):
+        link = twice._replace(wire=wire)
+        asked = Expected((link,), downlinks={"node2": 4.0})
+        assert asked.rate_mbyte_s(link) == pytest.approx(rate_mbyte_s)
+        assert asked.access_mbyte_s(*asked.accesses()) == pytest.approx(4.0)
+        assert (access_error(asked, *asked.accesses()) > 0) is (wire == "nfqueue")
 
 
 def test_losses_before_a_full_downlink_do_not_change_what_it_carries():
