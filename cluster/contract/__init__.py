@@ -9,7 +9,8 @@ duration). Running it: `probe_session` (a process on every node), `probe_results
 `underlay_probe` (the network between hosts).
 
 Judging it: `measured` (a link's values from answers), `delays` (delay distribution), `checks` (tolerances),
-`impairments` (loss bursts, duplication, corruption, reordering), `witness` (host load meanwhile) and `doubt` (failures
-that a busy host explains), `power` (smallest errors found), `verdicts` (of each link and all), `gloo` (links that gloo
-cannot fill). Output: `table` (the contract), `notes` (the remarks under it), `refusal` (the error).
+`impairments` (loss bursts, duplication, corruption, reordering), `copies` (duplicates over several links), `witness`
+(host load meanwhile) and `doubt` (failures that a busy host explains), `power` (smallest errors found), `verdicts` (of
+each link and all), `gloo` (links that gloo cannot fill). Output: `table` (the contract), `notes` (the remarks under
+it), `refusal` (the error).
 """

@@ -42,7 +42,7 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
         "buffer": _buffer_holds(link, measured),
-        **judge_impairments(link, measured),
+        **judge_impairments(link, measured, asked.hops.get(link.ends, ())),
         **{name: holds for name, (holds, _) in speeds.items()},
     }
     if math.isinf(measured.rtt_ms) and _is_silence_likely(link, asked, measured):

@@ -1,19 +1,22 @@
 """Decides which failed checks a busy host may have caused: those are undecided, all others broken. Pure functions."""
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cluster.contract.checks import (
+    CERTAIN,
+    MEAN_ERROR,
     check_rate,
     delay_tolerance_ms,
     round_trip_jitter_ms,
     rtt_tolerance_ms,
     ways_back,
 )
-from cluster.contract.delays import OUTER_DECILES
+from cluster.contract.delays import FIRST_DECILE, OUTER_DECILES
 from cluster.contract.floods import FRAME_BYTES, QUEUE_SHARE
-from cluster.contract.impairments import unaccounted_losses
+from cluster.contract.impairments import counted_loss_holds, unaccounted_losses
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
@@ -30,7 +33,12 @@ QUEUED_MS = 5.0
 # The nfqueue wire releases packets early by at most this much, to be on time on average (MAX_LEAD_S in
 # node/wire/nfqueue/python_path.py); both directions of a round trip together.
 EARLY_MS = 2 * 1.0
-EARLY_DEVIATIONS = OUTER_DECILES / 2  # from a normal distribution's first decile to its median
+EARLY_DEVIATIONS = -FIRST_DECILE  # from a normal distribution's first decile to its median
+# Standard error of the first decile of n normal values, in deviations / sqrt(n): sqrt(p (1 - p)) / f(p), with p = 0.1
+# and the density f(p) = 0.1755 (Mosteller, 1946). Of a uniform distribution, whose first decile is 1.39 deviations
+# from its mean, it is smaller.
+DECILE_ERROR = 1.71
+ON_TIME_SHARES = tuple(percent / 100 for percent in range(15, 100))
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,8 @@ class Strain:
         dropped: packets dropped unseen by a wire that the link's packets pass.
         late_ms: how late timers were, on average: for so long a sender's queue may have been empty.
         first_decile_ms: upper bound of how late the earliest tenth of pings was in one direction.
+        waits_ms: how late pings were on average, besides those that wires made late.
+        late_share: the share of packets that wires made late.
     """
 
     limits: tuple[str, ...]
@@ -52,10 +62,35 @@ class Strain:
     dropped: int
     late_ms: float = 0.0
     first_decile_ms: float = 0.0
+    waits_ms: float = 0.0
+    late_share: float = 0.0
 
     def missing_pct(self, queued_ms: float) -> float:
         """Return how much of a speed may be missing if its sender keeps so much in the link's queue."""
         return max(self.short_pct, 100 * self.late_ms / queued_ms)
+
+    def decile_late_ms(self, jitter_ms: float) -> float:
+        """Return an upper bound of how much later the host makes the first decile of delays that jitter.
+
+        Where only a share of the packets is later than x, the decile of all is at most x later than the quantile
+        0.1 / (1 - share) of the delays. By Markov's inequality the share is at most mean / x, besides those that wires
+        made late; the x that gives the lowest bound is taken. Without jitter it is `first_decile_ms`.
+        """
+        if not jitter_ms:
+            return self.first_decile_ms
+        on_time = 1 - self.late_share
+        bounds_ms = [
+            self.waits_ms / (on_time - share) + jitter_ms * _beyond_decile(share)
+            for share in ON_TIME_SHARES
+            if share < on_time
+        ]
+        latest_ms = self.reach_ms + jitter_ms * _beyond_decile(1 - 1 / TENTH)
+        return max(self.first_decile_ms, min([latest_ms, *bounds_ms]))
+
+
+def _beyond_decile(share: float) -> float:
+    """Return how far the first decile of a normal distribution moves if it is taken of a share alone, in deviations."""
+    return statistics.NormalDist().inv_cdf(0.1 / share) - FIRST_DECILE
 
 
 def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain | None:
@@ -83,6 +118,8 @@ def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain |
         dropped=sum(count for node, count in load.dropped.items() if node != src),
         late_ms=late_ms,
         first_decile_ms=min(reach_ms, _first_decile_ms(waits_ms, load.late_pct.values())),
+        waits_ms=waits_ms,
+        late_share=sum(load.late_pct.values()) / 100,
     )
 
 
@@ -109,7 +146,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     duplicates or reorders packets. Its effect on each check is limited:
 
     - Round trip: the host does not delay all pings equally. If a link has the delay that was asked, its earliest tenth
-      shows that, even beside others that are late; if the delay is wrong, all are. That tenth may be off by what both
+      shows that, even beside others that are late; if the delay is wrong, all are. On links that jitter, that tenth is
+      earlier than the delay (`_early_by_ms`). It may be off by what both
       directions' one-way delays may: a link is not broken by the sum of two delays that hold. It may also be late
       itself by what pings that are so late on average allow (`Strain.first_decile_ms`), in each direction. And the
       host adds no more than the lateness of the latest packet on each wire on the way, plus that of the pings
@@ -128,17 +166,18 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       were late.
     - Queue: the host makes none larger, and none smaller than by what was dropped, and by what drained while the sender
       was stopped.
-    - Loss, its bursts, and unaccounted losses: no more than what was dropped.
+    - Loss, its bursts, and unaccounted losses: no more than what was dropped. The wire's own count of the losses that
+      it drew must hold: what is dropped unseen is counted apart from it.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
     off_ms = measured.rtt_ms - asked.rtt_ms(link)
-    most_early_ms = sum(
-        delay_tolerance_ms(way, measured) for way in (link, *ways_back(link, asked))
-    )
+    ways = (link, *ways_back(link, asked))
+    most_early_ms = sum(delay_tolerance_ms(way, measured) for way in ways)
     most_early_ms += 2 * strain.first_decile_ms
+    most_early_ms -= _early_by_ms(ways, measured.rtt_samples, measured.early_rtt_wait_ms, strain)
     is_right_early = early_ms <= most_early_ms if off_ms > 0 else early_ms >= -tolerance_ms
     missing_pct = strain.missing_pct(queued_ms([link]))
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
@@ -155,7 +194,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
         "buffer": _frames_short(link, measured) <= strain.dropped,
         "unaccounted": 0 < unaccounted_losses(link, measured) <= strain.dropped,
-        "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
+        "loss": counted_loss_holds(link, measured)
+        and 0 < _lost_beyond(link, measured) <= strain.dropped,
         "loss_burst": 0 < _loss_bursts_beyond(link, measured) <= strain.dropped,
     }
     return frozenset(name for name, may_be in blamed.items() if may_be)
@@ -166,8 +206,26 @@ def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
     if measured.delay_ms is None or measured.early_delay_ms is None:
         return False
     most_early_ms = delay_tolerance_ms(link, measured) + strain.first_decile_ms
+    most_early_ms -= _early_by_ms([link], measured.samples, measured.early_wait_ms, strain)
     is_right_early = measured.early_delay_ms - link.delay_ms <= most_early_ms
     return 0 < measured.delay_ms - link.delay_ms <= strain.reach_ms and is_right_early
+
+
+def _early_by_ms(links: Sequence[Link], samples: int, wait_ms: float, strain: Strain) -> float:
+    """Return by how much, at least, the earliest tenth of packets is earlier than these links' delays as they jitter.
+
+    The first decile of both directions' round trips is the sum of theirs (`Measured.early_rtt_ms`).
+
+    Args:
+        links: one direction, or both.
+        samples: number of packets; what chance moves the decile by, beyond what it moves the mean, is left out.
+        wait_ms: by how much packets that wait for the one before them raise the decile.
+        strain: the host's, which moves the decile by more than it would without jitter.
+    """
+    jitter_ms = sum(link.jitter_ms for link in links)
+    chance_ms = CERTAIN * (DECILE_ERROR - MEAN_ERROR) * jitter_ms / math.sqrt(max(1, samples))
+    late_ms = sum(strain.decile_late_ms(link.jitter_ms) - strain.first_decile_ms for link in links)
+    return max(0.0, EARLY_DEVIATIONS * jitter_ms - wait_ms - chance_ms - late_ms)
 
 
 def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, most_pct: float) -> bool:

@@ -212,6 +212,31 @@ def flood_error(link: Link) -> float:
     return MEDIAN_ERROR * math.sqrt(fate_variance(link) / datagrams) / (1 - lost)
 
 
+def access_error(asked: Expected, access: Access) -> float:
+    """Return the standard error of what an access's floods carry, as a share of it, due to loss and duplication.
+
+    Each link contributes in proportion to its rate, as node.wire.node_cap divides the limit, and its own chance with
+    it. Losses before a downlink that is full all the same do not change what it carries, nor do netem's duplicates.
+    """
+    mbyte_s = asked.access_mbyte_s(access)
+    is_full_downlink = access.kind == "downlink" and mbyte_s == access.mbyte_s
+    links = [_behind(link) if is_full_downlink else link for link in access.links]
+    flood, *_ = _shared([asked.as_limited(link) for link in access.links], mbyte_s)
+    datagrams = (flood.seconds - flood.skip_s) * mbyte_s * 1e6 / FRAME_BYTES
+    total = sum(link.rate_mbyte_s for link in links)
+    variance = sum(
+        link.rate_mbyte_s / total * fate_variance(link) / (1 - link.lost_pct / 100) ** 2
+        for link in links
+    )
+    return math.sqrt(variance / datagrams)
+
+
+def _behind(link: Link) -> Link:
+    """Return a link with those of its impairments alone that change how much arrives behind a full downlink."""
+    after_pct = 0.0 if link.wire == "netem" else link.duplicate_pct
+    return link._replace(loss_pct=0.0, duplicate_pct=after_pct)
+
+
 def at_once(link: Link) -> int:
     """Return how many datagrams may be sent as one: no more than fit into the queue, and few enough to measure a rate.
 

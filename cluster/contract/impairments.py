@@ -1,5 +1,8 @@
 """Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
 
+from collections.abc import Sequence
+
+from cluster.contract.copies import doubles_hold
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, SEEN_DELAY_MS, loss_interval
 from protocol.gilbert import loss_burst_chances
@@ -9,12 +12,20 @@ BURST_TOLERANCE = 0.1
 SMALLEST_PING_BYTES = 58  # payload 16, UDP 8, IPv4 20, Ethernet 14
 
 
-def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
-    """Return whether losses, their bursts, duplicates and reordering are as asked, by name."""
+def judge_impairments(link: Link, measured: Measured, hops: Sequence[Link] = ()) -> dict[str, bool]:
+    """Return whether losses, their bursts, duplicates and reordering are as asked, by name.
+
+    Args:
+        link: what was asked.
+        measured: what was measured.
+        hops: the links of a path, if `link` is one: a copy made on one of them may be doubled on the next.
+    """
     checks = {
-        "loss": _loss_holds(link, measured) and _counted_loss_holds(link, measured),
+        "loss": _loss_holds(link, measured) and counted_loss_holds(link, measured),
         "unaccounted": unaccounted_losses(link, measured) == 0,
-        "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
+        "doubles": doubles_hold(hops, measured.arrived, measured.twice)
+        if hops
+        else _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
     }
     if loss_burst_chances(link) is not None:
@@ -47,7 +58,7 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
     return low - between <= lost <= high + between
 
 
-def _counted_loss_holds(link: Link, measured: Measured) -> bool:
+def counted_loss_holds(link: Link, measured: Measured) -> bool:
     """Check likewise all packets that passed while the link was measured, by the wire's own count."""
     if measured.drop_count is None:
         return True

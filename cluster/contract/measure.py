@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.contract.checks import hides_queue, is_rate_in_doubt, round_trip_jitter_ms
-from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
+from cluster.contract.floods import USUAL, Flood, access_error, access_floods, floods_s, link_floods
 from cluster.contract.measured import Measured, Queue, Rate
 from cluster.contract.notes import notes_on
 from cluster.contract.probe_concurrency import path_groups
@@ -75,7 +75,9 @@ def measure_contract(
     """
     _check_whole(link_state)
     started = time.monotonic()
-    asked, nodes = expected_of(link_state), [node.name for node in fleet.nodes]
+    hops = {(path.src, path.dst): path.links for path in link_state.paths}
+    asked = replace(expected_of(link_state), hops=hops)
+    nodes = [node.name for node in fleet.nodes]
     via = {path.end_to_end(): path.via for path in link_state.paths}
     most_s = budget_s(len(nodes), effort) if most_s is None else most_s
     schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)
@@ -348,13 +350,16 @@ class _Survey:
         """Return the verdicts on uplinks and downlinks; host load as in `judged`."""
         carried = {access: _together(access, rates) for access in accesses}
         most = {access: self.asked.access_mbyte_s(access) for access in accesses}
-        verdicts = {one: judge_access(one, most[one], carried[one]) for one in accesses}
+        errors = {access: access_error(self.asked, access) for access in accesses}
+        verdicts = {
+            one: judge_access(one, most[one], carried[one], error=errors[one]) for one in accesses
+        }
         if not all(verdict.holds for verdict in verdicts.values()):
             self.witness.look()
         for one in [one for one, verdict in verdicts.items() if not verdict.holds]:
             peers = {node for link in one.links for node in (link.src, link.dst)} - {one.node}
             strain = self.witness.strain([one.node, *sorted(peers)])
-            verdicts[one] = judge_access(one, most[one], carried[one], strain)
+            verdicts[one] = judge_access(one, most[one], carried[one], strain, errors[one])
         return list(verdicts.values())
 
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cluster.contract.delays import Delays, fit_delays, spread
+from cluster.contract.delays import Delays, early_wait_ms, fit_delays, spread
 from protocol.link import Link
 from protocol.probe import Arrivals, Pings
 
@@ -97,6 +97,8 @@ class Measured:
         queue: how long the link's full queue takes to drain; None if not measured.
         drop_count: the wire's own count, on impaired links; None if not read.
         rtt_samples: number of packets behind the round trip: the smaller of both directions' `samples`.
+        early_wait_ms, early_rtt_wait_ms: by how much packets that waited for the one before them raise `early_delay_ms`
+            and `early_rtt_ms`, if the links jitter as asked.
     """
 
     rtt_ms: float
@@ -117,6 +119,8 @@ class Measured:
     drop_count: DropCount | None = None
     queue: Queue | None = None
     rtt_samples: int = 0
+    early_wait_ms: float = 0.0
+    early_rtt_wait_ms: float = 0.0
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """Return a copy with the speeds of another measurement."""
@@ -164,14 +168,23 @@ class Measured:
         if not (self.samples and earlier.samples):
             return self
         share = self.samples / samples
+
+        def pooled(one: float, other: float) -> float:
+            return share * one + (1 - share) * other
+
+        def pooled_if_known(one: float | None, other: float | None) -> float | None:
+            return None if one is None or other is None else pooled(one, other)
+
         return replace(
             self,
             samples=samples,
             rtt_samples=self.rtt_samples + earlier.rtt_samples,
-            rtt_ms=share * self.rtt_ms + (1 - share) * earlier.rtt_ms,
-            delay_ms=None
-            if self.delay_ms is None or earlier.delay_ms is None
-            else share * self.delay_ms + (1 - share) * earlier.delay_ms,
+            rtt_ms=pooled(self.rtt_ms, earlier.rtt_ms),
+            early_rtt_ms=pooled(self.early_rtt_ms, earlier.early_rtt_ms),
+            early_rtt_wait_ms=pooled(self.early_rtt_wait_ms, earlier.early_rtt_wait_ms),
+            delay_ms=pooled_if_known(self.delay_ms, earlier.delay_ms),
+            early_delay_ms=pooled_if_known(self.early_delay_ms, earlier.early_delay_ms),
+            early_wait_ms=pooled(self.early_wait_ms, earlier.early_wait_ms),
             jitter_ms=math.sqrt(share * self.jitter_ms**2 + (1 - share) * earlier.jitter_ms**2),
         )
 
@@ -240,6 +253,7 @@ def summarise_pings(
     round_trips = _summed(fits, taken) if is_summed else _typical(ping.rtt_ms, taken)
     rtt_ms, early_rtt_ms = round_trips if ping.rtt_ms else (math.inf, math.inf)
     sent = (ping.sent, arrivals.arrived + arrivals.twice)  # each copy is sent back
+    waits_ms = [_wait_ms(*way) for way in zip(taken, links, sent, strict=True)]
     first, second = (
         Measured(
             rtt_ms - host_rtt_ms,
@@ -255,8 +269,10 @@ def summarise_pings(
             delay_ms=fit.mean_ms - host_rtt_ms / 2,
             early_delay_ms=_early(some.one_way_ms) - early_host_ms / 2,
             rtt_samples=min(one.free for one in fits) if is_summed else len(ping.rtt_ms),
+            early_wait_ms=wait_ms,
+            early_rtt_wait_ms=sum(waits_ms),
         )
-        for fit, count, way, some in zip(fits, sent, ways, taken, strict=True)
+        for fit, count, way, some, wait_ms in zip(fits, sent, ways, taken, waits_ms, strict=True)
     )
     return first, second
 
@@ -277,6 +293,11 @@ def _summed(fits: Sequence[Delays], ways: Sequence[Arrivals]) -> tuple[float, fl
 
 def _early_sum(ways: Sequence[Arrivals]) -> float:
     return sum(_early(way.one_way_ms) for way in ways)
+
+
+def _wait_ms(way: Arrivals, link: Link | None, sent: int) -> float:
+    """Return by how much the first decile of one direction's delays is raised by packets that waited."""
+    return early_wait_ms(way.sent_ms, link.jitter_ms, way.arrived / sent) if link and sent else 0.0
 
 
 def _without_skips(way: Arrivals, link: Link | None) -> Arrivals:

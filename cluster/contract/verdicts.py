@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from cluster.base.spec import name_flag
-from cluster.contract.checks import check_link, check_speed, hides_queue
+from cluster.contract.checks import CERTAIN, check_link, check_speed, hides_queue
 from cluster.contract.doubt import Strain, of_the_host, queued_ms, too_slow
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.power import detectable_errors
@@ -242,13 +242,27 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
 
 
 def judge_access(
-    access: Access, asked_mbyte_s: float, rate: Rate, strain: Strain | None = None
+    access: Access,
+    asked_mbyte_s: float,
+    rate: Rate,
+    strain: Strain | None = None,
+    error: float = 0.0,
 ) -> AccessVerdict:
-    """Compare what a node's links carried at once with their limit, or with their sum if that is less; as `judge`."""
+    """Compare what a node's links carried at once with their limit, or with their sum if that is less; as `judge`.
+
+    Args:
+        access: the uplink or downlink.
+        asked_mbyte_s: what it must carry.
+        rate: what it carried.
+        strain: the host's overload meanwhile, if any.
+        error: standard error of the rate, as a share of it (`cluster.contract.floods.access_error`).
+    """
     measured_mbyte_s = rate.mbyte_s
     # No sender sees a downlink's queue, which is at the receiver: there, what is missing tells that it was full.
     is_machine = rate.is_machine and (rate.is_all or access.kind == "uplink")
-    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=is_machine)
+    holds, clipped = check_speed(
+        measured_mbyte_s, asked_mbyte_s, is_machine=is_machine, chance=CERTAIN * error
+    )
     missing_pct = strain.missing_pct(queued_ms(access.links)) if strain else 0.0
     undecided = not holds and too_slow(measured_mbyte_s, asked_mbyte_s, missing_pct)
     return AccessVerdict(

@@ -39,8 +39,8 @@ class Access:
     links: tuple[Link, ...]
 
     def share_pct(self, link: Link) -> float:
-        """Return how much of a link's traffic counts: lost packets have passed the uplink, but not the downlink."""
-        return 100.0 if self.kind == "uplink" else 100.0 - link.lost_pct
+        """Return how much of a link's traffic counts: all that is sent passes the uplink."""
+        return 100.0 if self.kind == "uplink" else 100.0 * downlink_share(link)
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Expected:
         uplinks: node -> MB/s that it can send on all its links together.
         downlinks: node -> MB/s that it can receive on all its links together.
         clocks: node -> the identity of its clock; if none is known, all nodes share one.
+        hops: the ends of each path over several links -> these links.
     """
 
     links: Sequence[Link]
@@ -62,6 +63,7 @@ class Expected:
     uplinks: Mapping[str, float] = field(default_factory=dict)
     downlinks: Mapping[str, float] = field(default_factory=dict)
     clocks: Mapping[str, str] = field(default_factory=dict)
+    hops: Mapping[Pair, Sequence[Link]] = field(default_factory=dict)
 
     def has_one_clock(self, ends: Pair) -> bool:
         """Return whether two nodes share a clock, so that one can tell how long the other's packets were in flight."""
@@ -80,12 +82,12 @@ class Expected:
     def rate_mbyte_s(self, link: Link) -> float:
         """Return what the link carries while its nodes send and receive nothing else, in bytes on the wire.
 
-        Lost packets pass the uplink, but not the downlink, so that one limits only what is left of them.
+        All that is sent passes the uplink; what passes the downlink says `downlink_share`.
         """
         uplink, downlink = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst)
         most = math.inf
-        if downlink is not None and link.lost_pct < 100:
-            most = downlink / (1 - link.lost_pct / 100)
+        if downlink is not None and link.loss_pct < 100:
+            most = downlink / downlink_share(link)
         return min(link.rate_mbyte_s, uplink, most)
 
     def as_limited(self, link: Link) -> Link:
@@ -135,6 +137,16 @@ class Expected:
         if self.tcp in LOSS_BASED:
             return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.lost_pct))
         return full * (1 - link.lost_pct / 100)
+
+
+def downlink_share(link: Link) -> float:
+    """Return how many packets pass the downlink for each one that is sent: lost ones do not, damaged ones do.
+
+    nfqueue damages and doubles what has passed it (node.wire.nfqueue.delay_line); netem, whose queues are below the
+    downlink's class, before that (node.wire.netem): there second copies pass it too.
+    """
+    copies = 1 + link.duplicate_pct / 100 if link.wire == "netem" else 1.0
+    return copies * (1 - link.loss_pct / 100)
 
 
 def payload_share(mtu: int) -> float:

@@ -16,7 +16,7 @@ from cluster.base.spec import Node
 from cluster.links.profiles import Profile, Range
 from cluster.links.regions import pair_of
 from cluster.links.topology import Topology, next_hops, trace_path
-from protocol.link import Link, Pair, together_pct
+from protocol.link import LIMITS, Link, Pair, together_pct
 
 MIN_TIMEOUT_S = 60.0
 MOST_JITTER = (
@@ -110,10 +110,18 @@ class Path:
             buffer_ms=sum(link.buffer_ms for link in self.links),
             wire=self.links[0].wire,
             loss_burst=self._loss_burst(),
-            duplicate_pct=together_pct([link.duplicate_pct for link in self.links]),
+            duplicate_pct=self._duplicate_pct(),
             corrupt_pct=together_pct([link.corrupt_pct for link in self.links]),
             reorder_pct=together_pct([link.reorder_pct for link in self.links]),
         )
+
+    def _duplicate_pct(self) -> float:
+        """Return how many second copies there are of a hundred packets, as each link doubles copies too.
+
+        No link may have more than `LIMITS` says; `cluster.contract.copies` has no such limit.
+        """
+        copies = math.prod(1 + link.duplicate_pct / 100 for link in self.links)
+        return min(LIMITS["duplicate_pct"][1], 100 * (copies - 1))
 
     def _loss_burst(self) -> float:
         """Return the mean burst that a lost packet is part of: it determines how far chance moves the losses."""

@@ -121,6 +121,43 @@ def test_two_directions_that_are_each_late_by_what_a_delay_may_be_are_not_broken
     assert judged(None, near, back, **late) == (("rtt",), ())
 
 
+FAR, FAR_BACK = (
+    way._replace(delay_ms=100.0, jitter_ms=40.0, buffer_ms=200.0) for way in (THERE, BACK)
+)
+
+
+@pytest.mark.parametrize("too_long_ms", [25.0, 30.0, 40.0])
+@pytest.mark.parametrize("waited_ms", [0.0, 18.0])
+def test_on_links_that_jitter_the_earliest_tenth_must_be_early(too_long_ms, waited_ms):
+    """With 40 ms of jitter it comes 51 ms before the delay, less what packets wait for the one before them."""
+    host = replace(HOST, late_pct={"node1": 0.0, "node2": 6.0}, worst_ms={"node2": 40.0})
+    strain = make_strain(host, 0.1)
+    enough = {"samples": 1600, "rtt_samples": 1600, "jitter_ms": 40.0, "goodput_mbyte_s": None}
+    waits = {"early_wait_ms": waited_ms, "early_rtt_wait_ms": 2 * waited_ms}
+    asked_ms = 100.0 - 1.2816 * 40.0 + waited_ms
+
+    def found(off_ms, back_off_ms, early_ms, early_rtt_ms):
+        delays = {"delay_ms": 100.0 + off_ms, "early_delay_ms": early_ms}
+        rtt = {"rtt_ms": 200.0 + off_ms + back_off_ms, "early_rtt_ms": early_rtt_ms}
+        return judged(strain, FAR, FAR_BACK, **enough, **waits, **delays, **rtt)
+
+    early_ms = asked_ms + too_long_ms
+    assert found(too_long_ms, 0.0, early_ms, 2 * asked_ms) == (("delay",), ("rtt",))
+    assert found(0.0, too_long_ms, asked_ms, 2 * asked_ms + too_long_ms) == (("rtt",), ())
+    assert found(too_long_ms, 0.0, asked_ms, 2 * asked_ms) == ((), ("delay", "rtt"))
+
+
+def test_jitter_widens_what_late_packets_do_to_the_earliest_tenth():
+    """If half of the packets are late by much, the earliest tenth of all is the earliest fifth of the others."""
+    half = replace(BUSY, late_share=0.5, reach_ms=500.0, first_decile_ms=0.0)
+    assert half.decile_late_ms(0.0) == 0.0
+    assert half.decile_late_ms(40.0) == pytest.approx(40.0 * (1.2816 - 0.8416), rel=0.05)
+    assert replace(half, reach_ms=5.0).decile_late_ms(40.0) == pytest.approx(
+        5.0 + 40.0 * (1.2816 - 1.2206), rel=0.01
+    )
+    assert replace(BUSY, first_decile_ms=3.0).decile_late_ms(40.0) == 3.0
+
+
 def test_of_a_link_that_is_late_and_too_quick_one_thing_is_undecided_and_the_other_broken():
     assert judged(BUSY, rtt_ms=42.0, rate=Rate(5.3, 99.0)) == (("rate",), ("rtt",))
 
@@ -197,6 +234,19 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
     assert judged(replace(BUSY, dropped=50), lossy, **found, arrived=845) == (("loss",), ())
 
 
+@pytest.mark.parametrize(("packets", "lost"), [(4000, 120), (1_000_000, 30_000), (4000, 10)])
+def test_losses_that_the_wire_itself_drew_wrongly_are_never_the_hosts(packets, lost):
+    """1 % is asked: of the pings 12 of 800 are missing, within chance, whatever the host has dropped unseen."""
+    lossy, dropped = THERE._replace(loss_pct=1.0), replace(BUSY, dropped=6)
+    found = {"goodput_mbyte_s": None, "sent": 800, "arrived": 788}
+    counted = {"drop_count": DropCount(800, 12, packets, lost)}
+    assert judged(dropped, lossy, **found, **counted) == (("loss",), ())
+    # The pings' part alone may be the host's, where the wire counted as many as it was asked to lose.
+    more, right = found | {"arrived": 778}, {"drop_count": DropCount(800, 8, 4000, 42)}
+    found_by_pings = judged(replace(BUSY, dropped=14), lossy, **more, **right)
+    assert found_by_pings == ((), ("loss", "unaccounted"))
+
+
 def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorter_ones_never():
     bursty = THERE._replace(loss_pct=10.0, loss_burst=2.0)
     found = {"goodput_mbyte_s": None, "arrived": 900}
@@ -221,7 +271,14 @@ HOST = HostLoad(
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
     first_decile_ms = 0.1 / (0.9 - 0.02 - 0.06)
     assert make_strain(HOST, 0.1) == Strain(
-        (LATE,), 3 + 8 + 10 * 0.1, 6.0, 4, HOST.timers_late_ms, pytest.approx(first_decile_ms)
+        limits=(LATE,),
+        reach_ms=3 + 8 + 10 * 0.1,
+        short_pct=6.0,
+        dropped=4,
+        late_ms=HOST.timers_late_ms,
+        first_decile_ms=pytest.approx(first_decile_ms),
+        waits_ms=0.1,
+        late_share=pytest.approx(0.08),
     )
     assert make_strain(replace(HOST, limits=()), 0.1) is None
     # node2's drops affect links to node2, not links from it.

@@ -10,6 +10,7 @@ from ports import free_ports
 
 from cluster.contract.floods import (
     FRAME_BYTES,
+    access_error,
     access_floods,
     flood_error,
     flooded_mbyte_s,
@@ -17,12 +18,17 @@ from cluster.contract.floods import (
     link_floods,
 )
 from cluster.contract.impairments import clumping
+from cluster.contract.measure import _together
+from cluster.contract.measured import Rate
 from cluster.contract.probe_plan import ANY_LOSSES, EFFORTS, TELLING_LOSSES
 from cluster.contract.probe_schedule import make_probe_schedule
+from cluster.contract.verdicts import judge_access
 from cluster.links.expected import Expected, loss_interval
 from node.probe import timers
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from node.probe.timers import tick_s
+from node.wire.nfqueue.delay_line import Behaviour, DelayLine, Downlink
+from node.wire.nfqueue.nfnetlink import ACCEPT, WHOLE
 from protocol.link import Link
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
@@ -269,6 +275,127 @@ def test_the_error_that_is_allowed_for_is_that_of_floods(flaws):
     error = flood_error(link)
     assert statistics.fmean(found) == pytest.approx(5.0, rel=3 * error / 60**0.5 + 0.002)
     assert 0.7 * error < statistics.stdev(found) / 5.0 < 1.25 * error
+
+
+def access_carried(asked, access, seed, real=1.0):
+    """Return what an uplink carries, measured as floods of its links do, if it lets `real` of its limit through."""
+    chance, total = random.Random(seed), sum(link.rate_mbyte_s for link in access.links)
+    flood = next(f for f in access_floods(asked, [access]))
+    seconds, found = flood.seconds - flood.skip_s, 0.0
+    for link in access.links:
+        share = asked.access_mbyte_s(access) * real * link.rate_mbyte_s / total
+        end, lost, came = 1 / link.loss_burst, False, 0
+        begin = end * link.loss_pct / (100 - link.loss_pct) if end < 1 else link.loss_pct / 100
+        for _ in range(round(seconds * share * 1e6 / 1514)):
+            lost = chance.random() < (1 - end if lost and end < 1 else begin)
+            came += 0 if lost else 1 + (chance.random() < link.duplicate_pct / 100)
+        found += flooded_mbyte_s(link, came / seconds)
+    return Rate(found, 99.0)
+
+
+@pytest.mark.parametrize(
+    "flaws",
+    [
+        {"loss_pct": 5.0, "loss_burst": 5.0},
+        {"loss_pct": 10.0, "loss_burst": 10.0},
+        {"loss_pct": 20.0, "loss_burst": 10.0},
+        {"loss_pct": 10.0, "duplicate_pct": 5.0},
+        {},
+    ],
+)
+@pytest.mark.parametrize("peers", [1, 3])
+def test_an_uplink_may_be_off_by_what_chance_takes_from_its_links(flaws, peers):
+    """Losses of 20 % in bursts of ten broke half of the right ones in one pass."""
+    links = tuple(
+        Link(
+            "node1",
+            f"node{n}",
+            5.0,
+            20.0,
+            **{"jitter_ms": 0.0, "loss_pct": 0.0} | some,
+            buffer_ms=40.0,
+        )
+        for n, some in zip(range(2, 2 + peers), [flaws, {}, flaws], strict=False)
+    )
+    asked = Expected(links, uplinks={"node1": 2.0})
+    (access,) = asked.accesses()
+    error = access_error(asked, access)
+
+    def holds(seed, real=1.0):
+        carried = access_carried(asked, access, seed, real)
+        return judge_access(access, 2.0, carried, error=error).holds
+
+    assert sum(not holds(seed) for seed in range(200)) <= 2
+    assert (error > 0) is bool(flaws)
+    if not flaws:
+        assert not holds(1, 0.9) and not holds(1, 1.1)
+
+
+def let_through(link, limit_mbyte_s, seconds=8.0):
+    """Return the datagrams a second that a full link delivers through the nfqueue wire's own downlink."""
+    line = DelayLine(
+        Behaviour(
+            link.delay_ms / 1e3,
+            loss=link.loss_pct / 100,
+            duplicate=link.duplicate_pct / 100,
+            corrupt=link.corrupt_pct / 100,
+            copied=WHOLE,
+            limited=True,
+        ),
+        Downlink(limit_mbyte_s * 1e6, 0.04),
+    )
+    whole = b"\x45" + bytes(1499)
+    came, between_s = 0, 1514 / (link.rate_mbyte_s * 1e6)
+    for number in range(int(seconds / between_s)):
+        line.admit(number, number * between_s, len(whole), whole)
+        ((what, _, content, copy),) = line.take_due(math.inf)
+        if what == ACCEPT and not content:
+            came += 1 + bool(copy)
+    return came / seconds
+
+
+@pytest.mark.parametrize(
+    "flaws",
+    [
+        {"corrupt_pct": 5.0},
+        {"corrupt_pct": 3.0, "loss_pct": 10.0},
+        {"duplicate_pct": 5.0, "corrupt_pct": 5.0},
+        {},
+    ],
+)
+def test_damaged_packets_have_passed_the_downlink(flaws):
+    link = Link("node1", "node2", 10.0, 20.0, 0.0, 0.0, 40.0, "nfqueue")._replace(**flaws)
+    asked = Expected((link,), downlinks={"node2": 4.0})
+    (access,) = asked.accesses()
+    error = access_error(asked, access)
+
+    def measured(limit_mbyte_s):
+        rate = Rate(flooded_mbyte_s(link, let_through(link, limit_mbyte_s)), 99.0)
+        carried = _together(access, {link.ends: rate})
+        holds = judge_access(access, asked.access_mbyte_s(access), carried, error=error).holds
+        return rate.mbyte_s, holds
+
+    rate_mbyte_s, holds = measured(4.0)
+    assert holds and rate_mbyte_s == pytest.approx(asked.rate_mbyte_s(link), rel=0.01)
+    assert not measured(3.6)[1] and not measured(4.4)[1]
+
+
+def test_second_copies_pass_the_downlink_on_netem_alone():
+    """Its queues, which double packets as they take them, are leaves of the class that limits them together."""
+    twice = Link("node1", "node2", 10.0, 20.0, 0.0, 0.0, 40.0, "netem", duplicate_pct=25.0)
+    for wire, rate_mbyte_s in (("netem", 3.2), ("nfqueue", 4.0)):
+        link = twice._replace(wire=wire)
+        asked = Expected((link,), downlinks={"node2": 4.0})
+        assert asked.rate_mbyte_s(link) == pytest.approx(rate_mbyte_s)
+        assert asked.access_mbyte_s(*asked.accesses()) == pytest.approx(4.0)
+        assert (access_error(asked, *asked.accesses()) > 0) is (wire == "nfqueue")
+
+
+def test_losses_before_a_full_downlink_do_not_change_what_it_carries():
+    lossy = Link("node1", "node2", 5.0, 20.0, 0.0, 20.0, 40.0, loss_burst=10.0)
+    full, wide = (Expected((lossy,), downlinks={"node2": limit}) for limit in (2.0, 9.0))
+    assert access_error(full, *full.accesses()) == 0.0
+    assert access_error(wide, *wide.accesses()) > 0.01
 
 
 def test_losses_are_not_counted_where_that_would_take_a_bounded_contract_too_long():

@@ -440,3 +440,29 @@ def test_delays_that_the_pings_for_losses_tell_are_not_judged_between_two_clocks
     monkeypatch.setattr(measure, "ping_losses", lambda *_: {lossy.ends: many})
     (verdict,) = survey.links(measure._Look([lossy]))
     assert (verdict.measured.delay_ms, verdict.measured.rtt_ms, verdict.failed) == (None, 5.0, ())
+
+
+def test_an_uplink_over_links_that_lose_packets_is_judged_with_their_chance(make_survey):
+    """Losses that come in bursts of ten may take 7.5 % of a right one; others take less."""
+    for burst, holds in ((10.0, True), (1.0, False)):
+        lossy = [link._replace(loss_pct=10.0, loss_burst=burst) for link in (THERE, BACK)]
+        survey, _ = make_survey(GOOD, links=lossy, via={})
+        survey = replace(survey, asked=replace(survey.asked, uplinks={lossy[0].src: 2.0}))
+        (access,) = survey.asked.accesses()
+        (verdict,) = survey.judged_accesses([access], {lossy[0].ends: Rate(1.85, 99.0)})
+        assert verdict.holds is holds
+
+
+def test_a_path_is_judged_by_all_links_on_it(make_survey):
+    """Two links that double a fifth each leave 44 copies too many of a hundred pings, within chance."""
+    twice = [link._replace(duplicate_pct=44.0) for link in (THERE, BACK)]
+    via = dict.fromkeys(twice, ("node3",))
+    hops = {link.ends: [link._replace(duplicate_pct=20.0)] * 2 for link in twice}
+    found = replace(GOOD, sent=4000, arrived=4000, twice=1880, delay_ms=None)
+    for known, broken in ((hops, ()), ({}, ("doubles",))):
+        survey, _ = make_survey(*[found] * 2, via=via)
+        survey = replace(survey, asked=replace(survey.asked, hops=known))
+        (verdict, _) = survey.judged(
+            twice, replace(survey.asked, links=twice), dict.fromkeys([t.ends for t in twice], found)
+        )
+        assert verdict.broken == broken

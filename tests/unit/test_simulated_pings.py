@@ -1,14 +1,19 @@
 """Simulated pings over links that are as asked, or are not: right links hold, wrong ones are named."""
 
 import random
+import statistics
+from dataclasses import replace
 
 import pytest
 
 from cluster.contract.checks import check_link
+from cluster.contract.doubt import make_strain
 from cluster.contract.impairments import judge_impairments
-from cluster.contract.measured import summarise_pings
+from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
 from cluster.links.link import Path
+from cluster.shaping.host_load import HostLoad
 from node.probe.pings import Echo, _summarise_ways_back, summarise_arrivals
 from protocol.link import Link
 from protocol.probe import Pings
@@ -51,8 +56,12 @@ class Way:
         return self.is_losing
 
 
-def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS):
-    """Return what pings measure of both directions of a link, each direction being as `real` says."""
+def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS, read=None):
+    """Return what pings measure of both directions of a link, each direction being as `real` says.
+
+    `read` tells, for each direction, when a ping that arrives at this moment is read; if left out, at once.
+    """
+    read = read or (float, float)
     ways = Way(real, stream), Way(back_of(real), stream)
     arrived = []
     for number in range(count):
@@ -60,13 +69,14 @@ def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS):
         at_s = ways[0].arrival_s(sent_s)
         if at_s is not None:
             arrived.append((at_s, number, sent_s))
-    arrived.sort()
+    arrived = [(read[0](at_s), *sent) for at_s, *sent in sorted(arrived)]
     echoes = []
     for place, (at_s, number, sent_s) in enumerate(arrived):
         returned_s = ways[1].arrival_s(at_s)
         if returned_s is not None:
             echoes.append(Echo(number, sent_s, at_s, place, returned_s))
     echoes.sort(key=lambda echo: echo.returned)
+    echoes = [echo._replace(returned=read[1](echo.returned)) for echo in echoes]
     log = [(number, sent_s, at_s - sent_s) for at_s, number, sent_s in arrived]
     pings = Pings(
         series=1,
@@ -179,6 +189,107 @@ def _one_sided(there, back, stream):
     rtt_ms = [1e3 * (echo.returned - echo.sent) for echo in echoes]
     pings = Pings(1, 400, 0.0, rtt_ms, _summarise_ways_back(echoes))
     return summarise_pings(pings, summarise_arrivals(log), [0.0], there, back)[0]
+
+
+class LateReader:
+    """A program on a busy host that reads packets in their order, each late by chance; some very late."""
+
+    def __init__(self, stream, mean_ms):
+        self.stream, self.mean_s = stream, mean_ms / 1e3
+        self.last_s = 0.0
+        self.late_s = []
+
+    def __call__(self, at_s):
+        late_s = 0.1 if self.stream.random() < 0.01 else self.stream.expovariate(1 / self.mean_s)
+        self.last_s = max(self.last_s, at_s + late_s)
+        self.late_s.append(self.last_s - at_s)
+        return self.last_s
+
+
+def strain_of(late_ms):
+    """Return the strain of a host on which pings were read so late on average, and 6 % more by a late wire."""
+    late = {"late_pct": {"node2": 6.0}, "worst_ms": {"node2": 90.0}}
+    return make_strain(HostLoad(timers_late_ms=late_ms, **late, limits=("late",)), late_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "interval_ms", "loss_pct"),
+    [(400, 40.0, 0.0), (60, 40.0, 0.0), (400, 200.0, 0.0), (400, 40.0, 30.0), (800, 4.0, 80.0)],
+)
+@pytest.mark.parametrize("mean_ms", [2.0, 12.0])
+def test_a_right_link_that_jitters_is_never_broken_by_pings_that_a_busy_host_reads_late(
+    count, interval_ms, loss_pct, mean_ms
+):
+    """However many of its pings, and however few, wait for the one before them."""
+    there = THERE._replace(delay_ms=100.0, jitter_ms=40.0, loss_pct=loss_pct)
+    asked, stream = Expected((there, back_of(there))), random.Random(23)
+    for _ in range(40):
+        readers = [LateReader(stream, mean_ms) for _ in range(2)]
+        found = ping(there, stream, count=count, interval_ms=interval_ms, read=readers)
+        strain = strain_of(1e3 * max(statistics.fmean(one.late_s) for one in readers))
+        for link, one in zip(asked.links, found, strict=True):
+            assert not {"delay", "rtt"} & set(judge(link, asked, one, strain).broken)
+
+
+@pytest.mark.parametrize("count", [400, 1600])
+def test_a_link_that_jitters_and_is_a_third_too_long_is_broken_on_a_busy_host_too(count):
+    there = THERE._replace(delay_ms=100.0, jitter_ms=40.0)
+    asked, stream = Expected((there, back_of(there))), random.Random(29)
+    for _ in range(20):
+        real = there._replace(delay_ms=132.0)
+        found = ping(real, stream, asked=there, count=count, interval_ms=40.0)
+        for link, one in zip(asked.links, found, strict=True):
+            assert "delay" in judge(link, asked, one, strain_of(0.3)).broken
+
+
+def doubled(links, stream, sent):
+    """Return how many of the pings arrived over these links, and how many copies beyond the first."""
+    arrived = twice = 0
+    for _ in range(sent):
+        copies = 1
+        for link in links:
+            passed = [copy for copy in range(copies) if stream.random() >= link.loss_pct / 100]
+            copies = sum(1 + (stream.random() < link.duplicate_pct / 100) for _ in passed)
+        arrived, twice = arrived + bool(copies), twice + max(0, copies - 1)
+    return arrived, twice
+
+
+@pytest.mark.parametrize("sent", [60, 800, 4000])
+@pytest.mark.parametrize(
+    ("duplicates_pct", "loss_pct"),
+    [([0.05] * 2, 0.0), ([5.0] * 2, 0.0), ([20.0] * 2, 0.0), ([60.0] * 3, 0.0), ([20.0] * 2, 30.0)],
+)
+def test_what_one_link_of_a_path_has_doubled_the_next_may_double_again(
+    sent, duplicates_pct, loss_pct
+):
+    """Two links of 20 % leave 44 extra copies of a hundred pings, and not 36."""
+    links = [THERE._replace(duplicate_pct=pct, loss_pct=loss_pct) for pct in duplicates_pct]
+    path, stream = Path("node1", "node3", tuple(links)).end_to_end(), random.Random(31)
+
+    def is_wrong(real):
+        arrived, twice = doubled(real, stream, sent)
+        found = Measured(80.0, 0.0, 60, sent, arrived, 0, twice=twice)
+        return not judge_impairments(path, found, links)["doubles"]
+
+    assert sum(is_wrong(links) for _ in range(40)) <= 1
+    if sent == 4000 and duplicates_pct[0] > 1:
+        real = [links[0]._replace(duplicate_pct=0.5 * links[0].duplicate_pct), *links[1:]]
+        assert sum(is_wrong(real) for _ in range(10)) >= 7
+
+
+def test_a_path_over_links_that_double_nothing_may_double_nothing():
+    links = [THERE._replace(loss_pct=1.0)] * 3
+    found = Measured(80.0, 0.0, 60, 800, 780, 0, twice=0)
+    for twice in (0, 1):
+        one = replace(found, twice=twice)
+        assert judge_impairments(links[0], one, links)["doubles"] is (not twice)
+
+
+def test_a_path_has_the_duplicates_of_all_its_links_within_a_links_limits():
+    for pct, together in ((20.0, 44.0), (60.0, 100.0)):
+        links = (THERE._replace(duplicate_pct=pct),) * 2
+        path = Path("node1", "node3", links).end_to_end()
+        assert path.duplicate_pct == pytest.approx(together)
 
 
 def test_a_path_over_links_with_other_bursts_has_the_mean_of_the_lost_packets():
