@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -219,7 +220,9 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
             if ended in ready:
                 rank.wait()
                 kill_descendants()  # whatever the rank left running may print for ever
-                return (tail + _drain(output, outlets))[-TAIL_BYTES:]
+                tail = (tail + _drain(output, outlets))[-TAIL_BYTES:]
+                _end_line(tail, outlets)
+                return tail
 
 
 def _copy(output: IO[bytes], outlets: list[int]) -> bytes:
@@ -231,6 +234,14 @@ def _copy(output: IO[bytes], outlets: list[int]) -> bytes:
         except OSError:
             outlets.remove(outlet)
     return chunk
+
+
+def _end_line(tail: bytes, outlets: list[int]) -> None:
+    """End the last line if the rank has not: `docker logs` would show the next rank's first words at its end."""
+    if tail and not tail.endswith(b"\n"):
+        for outlet in outlets:
+            with suppress(OSError):
+                os.write(outlet, b"\n")
 
 
 def _drain(output: IO[bytes], outlets: list[int]) -> bytes:

@@ -22,8 +22,8 @@ TOGETHER_MS, TOGETHER_SHARE = 0.2, 0.03
 OUTLIER = 4.5
 ROUNDS, SMALL_STEP = 500, 1e-5
 FIRST_DECILE = -OUTER_DECILES / 2  # of a normal distribution, in deviations from its mean
-# For the wait of the earliest tenth: so many packets show it, and it is found to a thousandth of a deviation.
-SHOWING, LATEST, HALVINGS = 200, 5.0, 13
+# For the wait of the earliest tenth: so many packets show it, and it is found to a hundredth of a deviation.
+SHOWING, LATEST, HALVINGS = 64, 5.0, 10
 
 
 @dataclass(frozen=True)

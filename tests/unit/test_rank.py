@@ -165,3 +165,18 @@ def test_the_supervisor_ends_as_its_rank_did(monkeypatch, tmp_path, capsys, ende
     monkeypatch.setattr(rank, "run_and_report", lambda order: report)
     assert rank.main() == code
     assert json.loads(capsys.readouterr().err)["exit_code"] == ended
+
+
+@pytest.mark.parametrize(("said", "ended"), [(b"ends", b"\n"), (b"ends\n", b""), (b"", b"")])
+def test_a_last_line_without_an_end_gets_one(tmp_path, said, ended):
+    """Otherwise `docker logs` shows the next rank's first words at its end."""
+    log = tmp_path / "log"
+    log.touch()
+    outlets = [
+        os.open(log, os.O_WRONLY),
+        os.open(tmp_path, os.O_RDONLY),
+    ]  # of the last, none can be written to
+    rank._end_line(said, outlets)
+    for outlet in outlets:
+        os.close(outlet)
+    assert log.read_bytes() == ended
