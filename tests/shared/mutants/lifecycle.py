@@ -62,4 +62,25 @@ LIFECYCLE = (
         "if node not in link_state.plans]",
         OF_RESTORE + "test_nodes_whose_links_are_not_the_recorded_ones_are_known",
     ),
+    Mutation(
+        "up takes over what another checkout has left",
+        "cluster/lifecycle/create.py",
+        "        check_may_create(engine, spec.name)\n",
+        "        pass\n",
+        "tests/unit/test_create.py::test_what_another_checkout_has_left_under_this_name_stays",
+    ),
+    Mutation(
+        "an interrupted restore counts as complete",
+        "cluster/schedule/runner.py",
+        "            self.is_restored = False\n",
+        "            pass\n",
+        "tests/unit/test_schedule_runner.py::test_what_an_interrupt_keeps_from_being_restored_is_left_to_the_next_command",
+    ),
+    Mutation(
+        "a killed command's links beside a living change are taken for asked for",
+        "cluster/shaping/restore.py",
+        "    _refuse_mixed(spec, link_state, recorded)\n",
+        "    pass\n",
+        "tests/unit/test_restore.py::test_what_a_killed_command_changed_is_not_taken_for_a_living_ones_wish",
+    ),
 )

@@ -298,4 +298,32 @@ PROOF = (
         "OUTLIER = 450.0",
         "tests/unit/test_delays.py::test_one_stall_of_the_host_is_not_taken_for_jitter",
     ),
+    Mutation(
+        "only plans are compared after measuring",
+        "cluster/contract/prover.py",
+        'changed = changed or "; ".join(before.differences(now))',
+        "pass",
+        "tests/unit/test_links_after.py::test_whatever_else_changes_while_links_are_measured_stops_a_launch_too",
+    ),
+    Mutation(
+        "losses that the wire counted wrongly excused",
+        "cluster/contract/doubt.py",
+        '"loss": counted_loss_holds(link, measured)\n        and 0 <',
+        '"loss": 0 <',
+        "tests/unit/test_doubt.py::test_losses_that_the_wire_itself_drew_wrongly_are_never_the_hosts",
+    ),
+    Mutation(
+        "the earliest tenth of a link that jitters need not be early",
+        "cluster/contract/doubt.py",
+        "most_early_ms -= _early_by_ms([link], measured.samples, measured.early_wait_ms, strain)",
+        "pass",
+        "tests/unit/test_doubt.py::test_on_links_that_jitter_the_earliest_tenth_must_be_early",
+    ),
+    Mutation(
+        "chance takes nothing from an uplink",
+        "cluster/contract/verdicts.py",
+        "chance=CERTAIN * error",
+        "chance=0.0",
+        "tests/unit/test_flood.py::test_an_uplink_may_be_off_by_what_chance_takes_from_its_links",
+    ),
 )

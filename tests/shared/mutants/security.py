@@ -104,4 +104,32 @@ SECURITY = (
         "return document",
         "tests/unit/test_run_folder.py::test_what_json_has_no_number_for_is_null",
     ),
+    Mutation(
+        "any node may be named in a report of links",
+        "cluster/shaping/cluster_links.py",
+        "strange = next((name for name in names if name not in known), None)",
+        "strange = None",
+        "tests/unit/test_hostile_input.py::test_a_node_that_names_nodes_which_the_cluster_does_not_have_is_named",
+    ),
+    Mutation(
+        "carriage returns alone never give a line",
+        "cluster/base/line_splitter.py",
+        " or skipped >= longest_bytes",
+        "",
+        "tests/unit/test_endless_answers.py::test_a_probe_that_says_carriage_returns_alone_is_not_understood",
+    ),
+    Mutation(
+        "a log without a limit",
+        "cluster/run/rank_output.py",
+        "if self._room < 0:",
+        "if False:",
+        "tests/unit/test_line_splitter.py::test_a_log_stops_growing_at_its_limit_and_the_rank_goes_on",
+    ),
+    Mutation(
+        "an object of any number of values",
+        "protocol/reader.py",
+        "if count > MOST_ITEMS:",
+        "if False:",
+        "tests/unit/test_reader.py::test_any_value_has_so_many_values_and_no_more",
+    ),
 )
