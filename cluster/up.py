@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     add_name(parser)
     add_size(parser)
     add_shape(parser)
-    add_force(parser)
+    add_force(parser, ", and over networks and volumes that another checkout has left")
     return run_verb(parser, up, argv)
 
 

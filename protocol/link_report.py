@@ -13,9 +13,8 @@ from protocol.node_plan import NodePlan
 from protocol.reader import LINE, POSITIVE, WORD, Count, Seconds, one_of, within
 
 Bytes = Annotated[int, POSITIVE]
-Mtu = Annotated[
-    int, within(576, 65_536)
-]  # from what every IPv4 host must take (RFC 791) to the loopback device's
+# From what every IPv4 host must take (RFC 791) to the loopback device's.
+Mtu = Annotated[int, within(576, 65_536)]
 
 
 class LinkReport(NamedTuple):

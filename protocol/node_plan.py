@@ -94,9 +94,8 @@ class NodePlan(NamedTuple):
     links: list[Link]
     """The links that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
     origin: Origin = {}  # noqa: RUF012 - nobody changes it
-    """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for the host, without effect
-    here. A topology is a name (`full`, `ring`, `star`), or the contents of a file, as a mapping with its name. On
-    several hosts also `underlay`, their network."""
+    """What the links were drawn from: kept for the host, without effect here. A topology is a name (`full`, `ring`,
+    `star`), or the contents of a file, as a mapping with its name; `underlay` is the network of several hosts."""
     underlay_ms: dict[str, Delay] = {}  # noqa: RUF012 - nobody changes it
     """By peer on another host: how long the hosts' own network, the underlay, takes for a packet to it or from it. The
     wire adds only the rest of a link's delay."""

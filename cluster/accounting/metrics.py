@@ -58,7 +58,7 @@ def slim_events(path: Path) -> Iterator[Line]:
 
 
 def last_lines(path: Path) -> LastLines:
-    """Return the last lines of a rank's metrics; of a start's configuration, only `resume`."""
+    """Return the last lines of a rank's metrics; of a start's configuration, only `resume`, where it is text."""
     start, rollout, end = LastLines()
     for line in read_events(path):
         if isinstance(line, Start):

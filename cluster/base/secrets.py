@@ -81,7 +81,7 @@ SHAPES = re.compile(
     r"(?<![A-Za-z0-9])"
     r"(?:hf_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|sk-[\w-]{0,99}?[A-Za-z0-9]{16,}[\w-]*|A[KS]IA[A-Z0-9]{16}|xox[a-z]-[\w-]{10,}"
-    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{32,}"
+    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-AgEI[\w-]{30,}"
     r"|(?<![\w-])eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*|(?<=Bearer )[\w.~+/=-]{16,})"
 )
@@ -157,14 +157,14 @@ def _is_secret(name: str, value: str = "") -> bool:
     if SIGNATURE.search(name):
         return True
     parts = [part.lower() for part in PART.findall(name)]
+    is_plain = COUNT.fullmatch(value.strip()) or FILE.fullmatch(value.strip())
     if parts == ["pat"]:  # a personal access token; `--feature-pat` may be anything
-        return True
+        return not is_plain
     before, last = ["", "", *parts][-2:]
     if last in ("key", "keys"):
         return before in BEFORE_KEYS
-    is_plain = COUNT.fullmatch(value.strip()) or FILE.fullmatch(value.strip())
     if last in ("tokens", "pass") and is_plain:
         return False
     if last in UNLESS_AFTER:
         return UNLESS_AFTER[last].fullmatch(before) is None
-    return bool(SECRET_WORDS.fullmatch(last) or JOINED.fullmatch(last))
+    return bool(SECRET_WORDS.fullmatch(last) or (JOINED.fullmatch(last) and not is_plain))

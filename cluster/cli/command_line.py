@@ -72,12 +72,12 @@ def add_name(parser: ArgumentParser) -> None:
     )
 
 
-def add_force(parser: ArgumentParser) -> None:
-    """Add --force, for verbs that change or measure a cluster which a run may be using."""
+def add_force(parser: ArgumentParser, more: str = "") -> None:
+    """Add --force, for verbs that change or measure a cluster which a run may be using; `more`: what else it does."""
     parser.add_argument(
         "--force",
         action="store_true",
-        help="proceed even if a run or another command uses the cluster",
+        help=f"proceed even if a run or another command uses the cluster{more}",
     )
 
 

@@ -29,10 +29,8 @@ def extra_copies(hops: Sequence[Link]) -> Extra:
     first, second, third = 1.0, 0.0, 0.0  # factorial moments of the number of copies
     for link in hops:
         passed, twice = 1 - link.lost_pct / 100, link.duplicate_pct / 100
-        slope, bend = (
-            passed * (1 + twice),
-            2 * passed * twice,
-        )  # derivatives of the generating function at 1
+        # The first two derivatives of the link's generating function at 1.
+        slope, bend = passed * (1 + twice), 2 * passed * twice
         third = third * slope**3 + 3 * second * slope * bend
         second = second * slope**2 + first * bend
         first *= slope

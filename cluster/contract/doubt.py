@@ -147,11 +147,10 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
 
     - Round trip: the host does not delay all pings equally. If a link has the delay that was asked, its earliest tenth
       shows that, even beside others that are late; if the delay is wrong, all are. On links that jitter, that tenth is
-      earlier than the delay (`_early_by_ms`). It may be off by what both
-      directions' one-way delays may: a link is not broken by the sum of two delays that hold. It may also be late
-      itself by what pings that are so late on average allow (`Strain.first_decile_ms`), in each direction. And the
-      host adds no more than the lateness of the latest packet on each wire on the way, plus that of the pings
-      (`Strain.reach_ms`).
+      earlier than the delay (`_early_by_ms`). It may be off by what both directions' one-way delays may: a link is not
+      broken by the sum of two delays that hold. It may also be late itself by what pings that are so late on average
+      allow (`Strain.first_decile_ms`), in each direction. And the host adds no more than the lateness of the latest
+      packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
       A round trip may also seem too short, because the host's own share is subtracted, and that was longer at its own
       pings. The earliest tenth shows this likewise.
     - One-way delay: likewise.

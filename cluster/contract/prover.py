@@ -115,9 +115,9 @@ class Prover:
         before = self._before(link_state, marks) if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
         after, now = self.now()
+        # Rather the words for plans and traces, which also tell why links are lost, and which links are played.
         changed = changed_links(link_state, after) or playing_words(after)
         if before is not None:
-            # Rather the words for plans and traces, which also tell why links are lost, and which links are played.
             changed = changed or "; ".join(before.differences(now))
         contract = replace(contract, changed=changed)
         if not contract.holds:

@@ -140,7 +140,7 @@ class Contract:
         """Return one sentence: what is broken and what is undecided, by link."""
         broken = [v.said(v.broken) for v in self.verdicts if v.broken]
         broken += [f"{a.node} ({a.kind})" for a in self.accesses if not (a.holds or a.undecided)]
-        said = [f"links changed while they were measured: {self.changed}"] if self.changed else []
+        said = [f"changed while the links were measured: {self.changed}"] if self.changed else []
         said += ["broken: " + "; ".join(broken)] if broken else []
         if not self.decided:
             said.append(self._undecided())
@@ -173,7 +173,7 @@ class Contract:
         """Return what the user may try if the contract does not hold."""
         if self.changed:
             again = f"python -m cluster.up{name_flag(cluster)}"
-            return f"restore them, and let nothing else change the cluster meanwhile: {again}"
+            return f"let nothing else change the cluster meanwhile; this restores links: {again}"
         if self.is_broken:
             again = f"python -m cluster.shape{name_flag(cluster)} --profile NAME"
             return (

@@ -68,9 +68,9 @@ def check_may_create(engine: Engine, name: str) -> None:
     Raises:
         ClusterError: names the networks and volumes.
     """
-    here = f"python -m cluster.down{name_flag(name)} --force"
-    other = "use another name: --name NAME"
-    _check_left(engine, name, f"{other}; or remove it there, or here all the same: {here}")
+    take_over = f"python -m cluster.up{name_flag(name)} --force"
+    other = "use another name: --name NAME, or remove it there"
+    _check_left(engine, name, f"{other}; or take it over, and what is in it: {take_over}")
 
 
 def _check_left(engine: Engine, name: str, hint: str) -> None:

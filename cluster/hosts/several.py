@@ -219,10 +219,10 @@ class SeveralEngines(Engine):
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
-        """See Engine.starts; watches all hosts."""
+        """See Engine.starts; watches all hosts. Leaving the block ends the iterator."""
         news: queue.Queue[str | None] = queue.Queue()
         with ExitStack() as stack:
-            stack.callback(news.put, None)  # ends the iterator
+            stack.callback(news.put, None)
             for engine in self._engines:
                 nodes = stack.enter_context(engine.starts(cluster))
                 threading.Thread(target=_hand_on, args=(nodes, news), daemon=True).start()

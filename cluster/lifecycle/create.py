@@ -86,7 +86,8 @@ def create_cluster(
     existing, spec = inspect_cluster(engine, request, avoided)
     if existing is not None and not force:
         refuse_without_keys(spec, engine.containers(spec.name))
-    if existing is None and not (force or avoided):  # what is left of an earlier slot is ours
+    is_second_try = bool(avoided)  # then what is left under this name may be ours
+    if existing is None and not force and not is_second_try:
         check_may_create(engine, spec.name)
     if _ensure_image(engine, spec, console):
         existing, spec = inspect_cluster(engine, request, avoided)  # the image took minutes

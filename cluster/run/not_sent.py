@@ -26,14 +26,19 @@ NOT_NEEDED = {
 SECRETS = (
     r"\.ssh|\.gnupg|\.password-store|id_(?:rsa|dsa|ecdsa|ed25519)(?:[-_.].*)?|.*\.(?:ppk|p12|pfx)",
     r"\.aws|\.azure|\.config/gcloud|application_default_credentials\.json|\.kube|\.docker/(?:config\.json|contexts)",
-    r".*\.env|\.env(?:[-_.~].*)?|\.envrc|[._]netrc.*|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
+    r"\.env(?:[-_.~].*)?|\.envrc|[._]netrc.*|\.pgpass|\.git-credentials|\.config/(?:git/credentials|gh)",
     r"\.npmrc|\.pypirc|(?:\.cache/|\.)huggingface/(?:token|stored_tokens)|\.kaggle|kaggle\.json",
-    r"\.my\.cnf|\.s3cfg|\.boto|\.oci|\.?rclone\.conf|\.dockercfg|\.dockerconfigjson|(?:.*\.)?kubeconfig(?:\.ya?ml)?",
+    r"\.my\.cnf|\.s3cfg|\.boto|\.oci|\.?rclone\.conf|\.dockercfg|\.dockerconfigjson",
     r"\.vault-token|\.streamlit/secrets\.toml|\.\w+_history",
 )
 SECRET = re.compile(f"(?:^|/)({'|'.join(SECRETS)})(?:/|$)".replace(".*", "[^/]*"), re.IGNORECASE)
+# Files alone: a folder of such a name may be anything.
+SECRET_FILE = re.compile(r".+\.env|(?:.*\.)?kubeconfig(?:\.ya?ml)?", re.IGNORECASE | re.DOTALL)
 MAY_BE_KEY = re.compile(r"id_.*|.*\.(pem|key|json)", re.IGNORECASE | re.DOTALL)
 KEY_WITHIN_BYTES = 2**16
+# Of JSON only a value that begins so, as in a service account's key: data may quote one.
+KEY = re.compile(rb"PRIVATE KEY-----")
+KEY_IN_JSON = re.compile(rb'"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----')
 
 
 def is_left_out(folder: Path, parent: Path) -> bool:
@@ -56,7 +61,10 @@ def is_secret(path: Path, parent: Path) -> bool:
         parent: the folder that it is in, without links.
     """
     target = path.resolve() if path.is_symlink() else parent / path.name
-    return any(SECRET.search(str(one)) for one in (path, target)) or _is_private_key(target)
+    if any(SECRET.search(str(one)) for one in (path, target)) or _is_private_key(target):
+        return True
+    names = (path.name, target.name)
+    return any(SECRET_FILE.fullmatch(name) for name in names) and not path.is_dir()
 
 
 def refuse_secret(folder: Path) -> None:
@@ -92,7 +100,8 @@ def _is_private_key(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return b"PRIVATE KEY-----" in file.read(KEY_WITHIN_BYTES)
+            key = KEY_IN_JSON if path.suffix.lower() == ".json" else KEY
+            return key.search(file.read(KEY_WITHIN_BYTES)) is not None
     except OSError:  # a folder, or what nobody can read and so is not sent either
         return False
 

@@ -50,6 +50,8 @@ class _Log:
         with self._until_it_fails():
             self._file = path.open("a", buffering=1, encoding="utf-8", errors="replace")
             self._room -= path.stat().st_size  # what a rank printed before it was started again
+            if self._room < 0:
+                self.close()  # it says so already
 
     def write(self, line: str) -> None:
         if self._file is None:

@@ -24,6 +24,7 @@ from cluster.shaping.link_state import LinkState, playing_words
 from cluster.shaping.restore import lost_links
 
 MEASUREMENT = "measurement"
+STAYED = "whether they stayed as they were"
 
 
 @dataclass(frozen=True)
@@ -72,25 +73,31 @@ def links_after(
     is_whole = len(alive) == len(prover.fleet.nodes)
     then = None if job.schedule else standing
     try:
-        if then is None:
-            after, changed = read_cluster_links(prover.fleet, job.spec, alive), ""
-        else:
-            after, now = prover.now(None if is_whole else alive)
-            then = then if is_whole else then.of(alive)
+        if then is not None and is_whole:
+            after, now = prover.now()
             changed = "; ".join(then.differences(now))
+        else:
+            after = read_cluster_links(prover.fleet, job.spec, alive)
+            changed = "" if then is None else _changes_of_alive(prover, then, alive)
     except ClusterError as error:
         # A node is gone, and its counters with it, or its answer is invalid.
         unknown = f"is not known: {error.message}"
+        in_force = f"whether they were in force to the end {unknown}"
         if is_whole:
-            lost = (
-                f"whether they were in force to the end {unknown}" if job.link_state.links else ""
-            )
-            return LinksAfter(None, lost, "")
-        return LinksAfter(None, "", f"whether they stayed as they were {unknown}" if then else "")
+            return LinksAfter(None, in_force if job.link_state.links else "", "")
+        return LinksAfter(None, "", f"{STAYED} {unknown}" if then else "")
     lost = lost_links(job.link_state, after, alive)
     played = {pair for event in job.schedule if event.playback for pair in event.playback.pairs}
     changes = "; ".join(filter(None, [playing_words(after, played), changed]))
     return LinksAfter(after, lost, "" if lost else changes)
+
+
+def _changes_of_alive(prover: Prover, then: Standing, alive: Sequence[str]) -> str:
+    """Return what has changed of nodes that are left; an engine may be gone with the others, and then it is unknown."""
+    try:
+        return "; ".join(then.of(alive).differences(prover.now(alive)[1]))
+    except ClusterError as error:
+        return f"{STAYED} is not known: {error.message}"
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:

@@ -54,7 +54,7 @@ def restore_links(
     `link_state` is what has just been read, as reading many nodes takes seconds; None: it is read here.
 
     Raises:
-        NodeError: a node does not answer, or could not apply its links.
+        NodeError: a node does not answer, could not apply its links, or has others in force afterwards.
         ClusterError: a killed command left links changed while a temporary change is going on; nothing was applied.
     """
     adopt_links(fleet, spec)
@@ -74,7 +74,8 @@ def restore_links(
         raise NodeError(
             f"the links could not be restored{_why(restored)}",
             others,
-            f"make these nodes anew: python -m cluster.down{name_flag(spec.name)}, then up",
+            f"make the cluster anew: python -m cluster.down{name_flag(spec.name)}, then cluster.up with the profile, "
+            "topology and seed that cluster.status shows",
         )
     return restored
 

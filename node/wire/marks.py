@@ -20,6 +20,8 @@ TC = ["tc", "-details", "-raw"]
 LOOPBACK = "lo"
 COUNTED = re.compile(r" (direct_packets_stat|refcnt) \d+|\[\d+:\d+\]")
 """Counters in the output of tc and iptables-save."""
+LISTENED_TO = re.compile(r'"promiscuity":\d+,?')
+"""How many tcpdumps and the like listen to a device: that changes no link."""
 COMMENT = "#"
 FIRST_PROCESS = Path("/proc/1/stat")
 STARTED = 19
@@ -60,7 +62,7 @@ def read_marks() -> Marks:
             + commands.run(["ip", "-4", "rule", "show"])
         ),
         devices=_digest(
-            commands.run(["ip", "-details", "-json", "link", "show"])
+            LISTENED_TO.sub("", commands.run(["ip", "-details", "-json", "link", "show"]))
             + "".join(_features(device) for device in devices)
         ),
         tcp=_digest(_tcp_settings()),

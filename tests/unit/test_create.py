@@ -238,7 +238,7 @@ def test_what_another_checkout_has_left_under_this_name_stays(host, folder, othe
     with pytest.raises(ClusterError, match="this checkout has not made") as refused:
         bring_up(engine=others)
     assert "network gradwire-lab_data and volume gradwire-lab_shared" in refused.value.message
-    assert "python -m cluster.down --name lab --force" in refused.value.hint
+    assert "python -m cluster.up --name lab --force" in refused.value.hint
     assert host.done == [] and not folder.exists()
 
 

@@ -92,6 +92,9 @@ def test_a_log_stops_growing_at_its_limit_and_the_rank_goes_on(
     assert last.startswith("this log is cut short: a log has at most")
     assert len(shown) == 1000
     assert capsys.readouterr().err.count("node1.log is cut short: a log has at most") == 1
+    was = log.read_text()
+    copy_lines(["started again"], log, shown.append)
+    assert (log.read_text(), shown[-1], capsys.readouterr().err) == (was, "started again", "")
 
 
 def test_a_full_log_still_takes_the_launchers_own_lines(tmp_path, monkeypatch):

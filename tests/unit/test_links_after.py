@@ -80,7 +80,7 @@ def test_links_that_change_while_they_are_measured_are_not_run_over(
     monkeypatch.setattr(Prover, "now", lambda _: (then, standing()))
     with pytest.raises(ContractBroken) as refused:
         verify_links(prover, job(prover), tmp_path)
-    assert f"links changed while they were measured: {words}" in refused.value.message
+    assert f"changed while the links were measured: {words}" in refused.value.message
     assert not (tmp_path / "proof.json").exists()
 
 
@@ -94,7 +94,7 @@ def test_whatever_else_changes_while_links_are_measured_stops_a_launch_too(
     monkeypatch.setattr(Prover, "now", lambda _: next(readings))
     with pytest.raises(ContractBroken) as refused:
         verify_links(prover, job(prover), tmp_path)
-    words = f"links changed while they were measured: {PARTS[part]} (node2); nothing was started"
+    words = f"changed while the links were measured: {PARTS[part]} (node2); nothing was started"
     assert words in refused.value.message
     assert "let nothing else change the cluster" in str(refused.value)
     assert not (tmp_path / "proof.json").exists()
@@ -119,7 +119,7 @@ def test_links_that_a_trace_changes_are_not_measured(prover, monkeypatch, tmp_pa
 def test_a_trace_that_plays_once_links_are_measured_stops_a_launch(prover, monkeypatch, tmp_path):
     readings = iter([(links(), standing()), (links(replayed=REPLAYED), standing())])
     monkeypatch.setattr(Prover, "now", lambda _: next(readings))
-    with pytest.raises(ContractBroken, match="while they were measured: a trace plays on node1 ->"):
+    with pytest.raises(ContractBroken, match="links were measured: a trace plays on node1 ->"):
         verify_links(prover, job(prover), tmp_path)
     assert not (tmp_path / "proof.json").exists()
 
@@ -211,13 +211,19 @@ def test_after_a_loss_only_the_engines_of_nodes_that_are_left_are_asked(monkeypa
 def test_if_those_that_are_left_do_not_tell_it_is_not_known_whether_links_changed(
     prover, monkeypatch
 ):
+    """The engine may have gone with a node; what the others tell of their links is kept."""
+
     def lost(*_):
         raise NodeError("node1 does not answer", {})
 
+    there = links()
     monkeypatch.setattr(Prover, "now", lost)
+    monkeypatch.setattr(verification, "read_cluster_links", lambda *_: there)
     told = links_after(prover, job(prover), standing(), ("node1",))
-    assert told.lost == ""
-    assert told.changed == "whether they stayed as they were is not known: node1 does not answer"
+    words = "whether they stayed as they were is not known: node1 does not answer"
+    assert (told.link_state, told.lost, told.changed) == (there, "", words)
+    monkeypatch.setattr(verification, "read_cluster_links", lost)
+    assert links_after(prover, job(prover), standing(), ("node1",)) == (None, "", words)
 
 
 @pytest.mark.parametrize("values", [{"before": ""}, {"schedule": (EVENT,)}])

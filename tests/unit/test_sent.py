@@ -10,6 +10,7 @@ from cluster.base.errors import UsageError
 from cluster.run import checkpoints
 from cluster.run import program as program_module
 from cluster.run.checkpoints import deal_checkpoints, find_checkpoints
+from cluster.run.not_sent import refuse_secret
 from cluster.run.program import pack, training, user_program
 from cluster.run.rank_placement import place_ranks
 
@@ -124,11 +125,26 @@ def test_nor_are_files_in_which_programs_keep_tokens_but_all_others_are(tmp_path
     )
 
 
-@pytest.mark.parametrize("name", ["login.pem", "SERVER.KEY", "id_deploy", "service-account.json"])
+@pytest.mark.parametrize("name", ["login.pem", "SERVER.KEY", "id_deploy"])
 def test_nor_are_private_keys_of_other_names(tmp_path, name):
     (tmp_path / name).write_text("# me\n-----BEGIN RSA PRIVATE KEY-----\nx")
     (tmp_path / "about.md").write_text("It begins with -----BEGIN RSA PRIVATE KEY-----.")
     assert sent(tmp_path) == {"about.md"}
+
+
+def test_of_json_what_has_a_key_as_a_value_is_one_and_data_that_quotes_one_is_not(tmp_path):
+    key = "-----BEGIN PRIVATE KEY-----\\nx"
+    (tmp_path / "service-account.json").write_text('{"private_key": "' + key + '"}')
+    (tmp_path / "questions.json").write_text('{"text": "What is ' + key + '?"}')
+    assert sent(tmp_path) == {"questions.json"}
+
+
+def test_a_folder_with_the_name_of_such_a_file_is_sent(tmp_path):
+    for name in ("levels.env", "kubeconfig"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("x")
+    assert sent(tmp_path) == {"levels.env/a.txt", "kubeconfig/a.txt"}
+    refuse_secret(tmp_path / "levels.env")
 
 
 def test_nor_are_they_by_a_link_to_a_folder_above_them(secrets):

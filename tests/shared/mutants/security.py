@@ -121,8 +121,8 @@ SECURITY = (
     Mutation(
         "a log without a limit",
         "cluster/run/rank_output.py",
-        "if self._room < 0:",
-        "if False:",
+        "            if self._room < 0:\n                self._file.write",
+        "            if False:\n                self._file.write",
         "tests/unit/test_line_splitter.py::test_a_log_stops_growing_at_its_limit_and_the_rank_goes_on",
     ),
     Mutation(
