@@ -11,7 +11,8 @@ from containers import PREFIX, PROJECT_DIR, TIMEOUT_S, eventually
 
 from cluster.base.spec import IMAGE as NODE_IMAGE
 from cluster.base.spec import Node
-from cluster.engine.image import BASE_IMAGE
+from cluster.engine.client import Engine
+from cluster.engine.image import BASE_IMAGE, ensure_base
 from cluster.links.link_spec import LinkSpec, link_plans
 from cluster.links.profiles import Profile
 from cluster.links.topology import Topology
@@ -128,6 +129,7 @@ class DockerHost:
         return self.ssh("docker", "info").returncode == 0
 
     def _build_image(self):
+        ensure_base(Engine(), print)
         own = [f"BASE={BASE_IMAGE}", f"RELEASE={self.release}"]
         words = [word for one in own for word in ("--build-arg", one)]
         docker("build", "--quiet", "--tag", self._image, *words, "-", stdin=DOCKERFILE.read_text())
