@@ -13,6 +13,8 @@ from protocol.link_report import Marks
 from protocol.node_plan import NodePlan
 from protocol.reader import FormatError
 
+MOST_SHOWN = 40  # characters of a name in an error
+
 
 def read_cluster_links(
     fleet: Fleet, spec: ClusterSpec, nodes: Sequence[str] | None = None
@@ -40,7 +42,8 @@ def _refuse_unknown_nodes(link_state: LinkState, spec: ClusterSpec) -> None:
     known = {node.name for node in spec.nodes}
     for name, plan in link_state.plans.items():
         with understood(name):
-            _check("plan.node", [plan.node], {name})
+            if plan.node != name:
+                raise FormatError(f"{plan.node[:MOST_SHOWN]!r} is another node", "plan.node")
             _check("plan", _names_in(plan), known)
     for name, shown in link_state.shown.items():
         with understood(name):
@@ -59,4 +62,4 @@ def _names_in(plan: NodePlan) -> Iterable[str]:
 def _check(key: str, names: Iterable[str] | Mapping[str, object], known: Collection[str]) -> None:
     strange = next((name for name in names if name not in known), None)
     if strange is not None:
-        raise FormatError(f"{strange[:40]!r} is no node of the cluster, or not this one", key)
+        raise FormatError(f"{strange[:MOST_SHOWN]!r} is no node of the cluster", key)

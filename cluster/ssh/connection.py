@@ -184,14 +184,19 @@ def _connect(
             sock=sock,
             transport_factory=_transport_of(timeout_s),
         )
-    except (paramiko.SSHException, EOFError, OSError, ClusterError) as error:
-        hang_up([client])
-        sock.close()
-        if isinstance(error, ClusterError):
-            raise
+    except ClusterError:  # of damaged keys
+        _end(client, sock)
+        raise
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        _end(client, sock)
         is_late = time.monotonic() - began_s >= timeout_s
         ending = f"not done after {timeout_s:.0f} s" if is_late else "closed by sshd before its end"
         raise _failure(f"{node.ssh_host}:{node.ssh_port}", error, ending) from error
+
+
+def _end(client: SSHClient, sock: HeardSocket) -> None:
+    hang_up([client])
+    sock.close()
 
 
 def _load(path: Path, load: Callable[[str], T]) -> T:
