@@ -1,8 +1,8 @@
 """Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from cluster.contract.copies import doubles_hold
+from cluster.contract.copies import chance_of_none, doubles_hold
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, SEEN_DELAY_MS, loss_interval
 from protocol.gilbert import loss_burst_chances
@@ -18,10 +18,10 @@ def judge_impairments(link: Link, measured: Measured, hops: Sequence[Link] = ())
     Args:
         link: what was asked.
         measured: what was measured.
-        hops: the links of a path, if `link` is one: a copy made on one of them may be doubled on the next.
+        hops: the links of a path, if `link` is one: a copy made on one of them may be lost or doubled on the next.
     """
     checks = {
-        "loss": _loss_holds(link, measured) and counted_loss_holds(link, measured),
+        "loss": _loss_holds(link, measured, hops) and counted_loss_holds(link, measured),
         "unaccounted": unaccounted_losses(link, measured) == 0,
         "doubles": doubles_hold(hops, measured.arrived, measured.twice)
         if hops
@@ -48,14 +48,22 @@ def fate_variance(link: Link) -> float:
     return lost * (1 - lost) * clumping(link) + twice * (1 - twice)
 
 
-def _loss_holds(link: Link, measured: Measured) -> bool:
+def _loss_holds(link: Link, measured: Measured, hops: Sequence[Link]) -> bool:
     """Check the losses against the interval for the equivalent number of independent packets."""
     independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
-    low, _ = loss_interval(independent, _least_lost_pct(link))
-    _, high = loss_interval(independent, link.lost_pct)
+    low, _ = loss_interval(independent, _lost_pct(_least_lossy(link), map(_least_lossy, hops)))
+    _, high = loss_interval(independent, _lost_pct(link, hops))
     lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
     between = 0.5 if independent < measured.sent else 0.0
     return low - between <= lost <= high + between
+
+
+def _lost_pct(link: Link, hops: Iterable[Link]) -> float:
+    """Return how many of a hundred packets do not arrive: over a path, one of two copies may, if the other is lost."""
+    links = tuple(hops)
+    if not any(hop.duplicate_pct for hop in links):
+        return link.lost_pct
+    return 100 * chance_of_none(links)
 
 
 def counted_loss_holds(link: Link, measured: Measured) -> bool:
@@ -82,12 +90,12 @@ def unaccounted_losses(link: Link, measured: Measured) -> int:
     return min(0, missing + others - drop_count.lost)
 
 
-def _least_lost_pct(link: Link) -> float:
-    """Return the least loss to expect: netem may damage any bit, also of the Ethernet header, which is not checked."""
+def _least_lossy(link: Link) -> Link:
+    """Return a link that loses the least to expect: netem may damage any bit, also of the unchecked Ethernet header."""
     if link.wire != "netem":
-        return link.lost_pct
+        return link
     harmless = ETHERNET_BYTES / SMALLEST_PING_BYTES
-    return link._replace(corrupt_pct=link.corrupt_pct * (1 - harmless)).lost_pct
+    return link._replace(corrupt_pct=link.corrupt_pct * (1 - harmless))
 
 
 def _loss_bursts_hold(link: Link, measured: Measured) -> bool:

@@ -326,4 +326,11 @@ PROOF = (
         "chance=0.0",
         "tests/unit/test_flood.py::test_an_uplink_may_be_off_by_what_chance_takes_from_its_links",
     ),
+    Mutation(
+        "a path loses both copies of a packet together",
+        "cluster/contract/impairments.py",
+        "return 100 * chance_of_none(links)",
+        "return link.lost_pct",
+        "tests/unit/test_simulated_pings.py::test_a_packet_that_was_doubled_before_a_link_that_loses_may_arrive_all_the_same",
+    ),
 )
