@@ -89,6 +89,8 @@ class Attribution:
         key: kind, purpose and size.
         count: the number of collectives with a known end; each rank's part of an exchange is one.
         replayed: the number of them whose parts are known.
+        seconds: by part; of exchanges divided by the number of ranks that make any of this kind and purpose, so that
+            those of all sizes add up to the mean over ranks.
     """
 
     key: tuple[str, str, int]
@@ -118,7 +120,7 @@ def attribute_run(
     def replay(one: Collective) -> Seconds | None:
         return attribute(one, known, windows(one))
 
-    rows = [one for one in _by_key(collectives, replay) if one.replayed]
+    rows = _by_key(collectives, replay)
     if not rows:
         return None
     rows.sort(key=lambda row: -sum(row.seconds.values()))
@@ -148,9 +150,13 @@ def transfer_s(seconds: Mapping[str, float]) -> float:
 
 
 def _by_key(collectives: Iterable[Collective], replay: Replay) -> list[Attribution]:
+    """Return the attribution of each kind, purpose and size of which anything could be replayed."""
     groups = by_key(one for one in collectives if not one.hidden)
     each = MOST_STEPS // max(1, len(groups))
-    return [_of_group(key, group, replay, each) for key, group in groups.items()]
+    rows = [_of_group(key, group, replay, each) for key, group in groups.items()]
+    known = [row for row in rows if row.replayed]
+    at_once = _made_at_once(one for row in known for one in groups[row.key])
+    return [_divided(row, at_once.get(row.key[:2], 1)) for row in known]
 
 
 def _of_group(
@@ -159,22 +165,34 @@ def _of_group(
     replay: Replay,
     most_steps: int,
 ) -> Attribution:
-    """Replay as many evenly spaced collectives as the budget allows; none if one alone exceeds it."""
+    """Replay as many evenly spaced collectives as the budget allows; none if one alone exceeds it.
+
+    Of exchanges, the seconds are those of all ranks together.
+    """
     steps = REPLAYS * max(one.replay_steps for one in group)
     most = most_steps // max(1, steps)
     stride = -(-len(group) // most) if most else len(group)
     replayed = group[::stride] if most else ()
     found = [parts for parts in map(replay, replayed) if parts]
-    scale = len(group) / _made_at_once(group) / len(found) if found else 0.0
+    scale = len(group) / len(found) if found else 0.0
     seconds = {part: scale * sum(one[part] for one in found) for part in PARTS}
     return Attribution(key, len(group), len(found), seconds)
 
 
-def _made_at_once(group: Sequence[Collective]) -> int:
-    """Return how many of a group ranks make at the same time: each rank's part of an exchange is one."""
-    if group[0].key[0] != "exchange":
-        return 1
-    return len({one.parts[0].rank for one in group})
+def _made_at_once(collectives: Iterable[Collective]) -> dict[tuple[str, str], int]:
+    """Return how many exchanges of a kind and purpose ranks make at the same time: each rank's part is one.
+
+    Whatever their sizes: an exchange is as large as what its rank sends, which differs with its neighbours.
+    """
+    ranks: dict[tuple[str, str], set[int]] = {}
+    for part in (one.parts[0] for one in collectives):
+        if part.kind == "exchange":
+            ranks.setdefault((part.kind, part.purpose), set()).add(part.rank)
+    return {what: len(own) for what, own in ranks.items()}
+
+
+def _divided(row: Attribution, by: int) -> Attribution:
+    return replace(row, seconds={part: s / by for part, s in row.seconds.items()})
 
 
 def _rounded(seconds: Mapping[str, float]) -> Seconds:

@@ -2,7 +2,7 @@
 
 from cluster.accounting.better_link import with_rate
 from cluster.accounting.bounds import Network, RankRoute
-from cluster.accounting.collectives import make_part
+from cluster.accounting.collectives import make_part, put_together
 from protocol.collectives import read_collective
 from protocol.metrics import End, Start, read_line
 
@@ -59,6 +59,21 @@ def ring(world_size, size, *, entered=None, ended=None, messages=None):
         )
         for rank in range(world_size)
     ]
+
+
+def exchanges(neighbours, rounds=100):
+    """What ranks make that each send 100 kB to their neighbours in every round, which takes 0.5 s."""
+
+    def of_round(number, rank, peers):
+        to, took = dict.fromkeys(peers, 100_000), {"at": float(number), "done_s": 0.5}
+        return part(rank, "exchange", to, sources=peers, step=number, **took)
+
+    return put_together(
+        [
+            [of_round(number, rank, peers) for number in range(rounds)]
+            for rank, peers in enumerate(neighbours)
+        ]
+    )
 
 
 def ring_links(nodes, *, slow):

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from books import mesh, part, ring
+from books import exchanges, mesh, part, ring
 
 from cluster.accounting.attribution import PARTS, attribute, attribute_run
 from cluster.accounting.bounds import Network, bound_s
@@ -182,6 +182,35 @@ def test_of_a_run_all_seconds_are_told_also_of_what_was_not_replayed(monkeypatch
     assert sum(found["seconds"].values()) == pytest.approx(40.5, abs=1e-3)
     assert sum(found["share"].values()) == pytest.approx(1, abs=1e-3)
     assert "skew" not in found["share"]
+
+
+@pytest.mark.parametrize(
+    "neighbours",
+    [
+        [[1, 2], [0, 2], [0, 1]],
+        [[1], [0, 2], [1]],
+        [[1, 2, 3], [0, 2], [0, 1], [0]],
+    ],
+    ids=["all send equally much", "a path", "degrees 3, 2, 2, 1"],
+)
+def test_of_exchanges_the_mean_over_ranks_is_told_also_if_ranks_send_unequally_much(neighbours):
+    """Every rank spends 50 s in exchanges, whatever it sends."""
+    found = attribute_run(exchanges(neighbours), mesh(len(neighbours)))
+    rows = found["collectives"]
+    assert len({row["bytes"] for row in rows}) == len(rows) == len({*map(len, neighbours)})
+    assert sum(found["seconds"].values()) == pytest.approx(50, abs=1e-2)
+    assert sum(sum(row["seconds"].values()) for row in rows) == pytest.approx(50, abs=1e-2)
+    assert sum(row["count"] for row in rows) == 100 * len(neighbours)
+
+
+def test_ranks_of_whose_exchanges_nothing_is_known_do_not_lower_the_mean():
+    """Rank 0 only sends: what it waits for is not modelled. Rank 1 takes 0.5 s."""
+    sender = part(0, "exchange", {1: 100_000}, sources=[])
+    hearer = part(1, "exchange", {}, sources=[0], done_s=0.5)
+    found = attribute_run(put_together([[sender], [hearer]]), mesh(2))
+    (row,) = found["collectives"]
+    assert (row["bytes"], row["count"], row["replayed"]) == (0, 1, 1)
+    assert sum(found["seconds"].values()) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_what_would_take_hours_is_left_out():
