@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster.accounting.clocks import HostClock, read_clocks
-from cluster.accounting.collectives import Collective
+from cluster.accounting.collectives import Collective, by_key
 from cluster.base.wording import first_names
 from cluster.reporting.failures import RANKS_DONE, failure_of
 from cluster.reporting.run_data import CollectiveRow
@@ -93,8 +93,7 @@ def cut_notes(
         most_parts: the number of those that are shown.
     """
     notes = []
-    lines = max(Counter(p.rank for one in timed for p in one.parts).values(), default=0)
-    count = sum(row.count for row in rows)
+    count, lines = _counted_and_timed(rows, timed)
     if 0 < lines < count:
         first = "the first " if count > MOST_COLLECTIVES else ""
         notes.append(
@@ -106,3 +105,21 @@ def cut_notes(
             f"the timeline shows the first {most_parts:,} of {parts:,} parts in collectives"
         )
     return notes
+
+
+def _counted_and_timed(
+    rows: Sequence[CollectiveRow], timed: Sequence[Collective]
+) -> tuple[int, int]:
+    """Return how many collectives the rank had that lacks most lines, and how many of them have a line.
+
+    Rows are compared one by one: not every rank has exchanges of every size, nor equally many of each.
+    """
+    counts = {(row.kind, row.purpose, row.size_bytes): row.count for row in rows}
+    lines, lacking = Counter[int](), Counter[int]()
+    for key, group in by_key(timed).items():
+        own = Counter(part.rank for one in group for part in one.parts)
+        lines.update(own)
+        lacks = max(0, counts.get(key, 0) - max(own.values()))
+        lacking.update(dict.fromkeys(own, lacks))
+    rank = max(lines, key=lambda rank: (lacking[rank], lines[rank]), default=0)
+    return lines[rank] + lacking[rank], lines[rank]

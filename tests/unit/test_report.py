@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from books import exchanges
 from run_folders import BEGAN, change_summary, make_run, write_json, write_lines
 
 from cluster.accounting.alternatives import Alternative
@@ -13,8 +14,9 @@ from cluster.reporting import sentences
 from cluster.reporting.compare import comparison_page
 from cluster.reporting.lanes import lateness, slices, thinned
 from cluster.reporting.markdown import page_markdown
+from cluster.reporting.notes import cut_notes
 from cluster.reporting.read_run import read_run
-from cluster.reporting.run_data import WhatIf
+from cluster.reporting.run_data import CollectiveRow, WhatIf
 from cluster.reporting.sections import sections
 from cluster.reporting.tables import page_csv
 from cluster.reporting.verdicts import verdicts
@@ -260,6 +262,30 @@ def test_a_run_of_which_only_the_beginning_was_timed_says_so(tmp_path, monkeypat
         "were timed one by one: attribution, causes, savings and the timeline are of these" in first
     )
     assert second == f"the timeline shows the first {moves - 1:,} of {moves:,} parts in collectives"
+
+
+def notes_of_exchanges(collectives, counts):
+    """The notes on exchanges of a run, of which ranks counted so many by size."""
+    rows = [CollectiveRow("exchange", "train", size, n, *[None] * 4) for size, n in counts.items()]
+    return cut_notes(rows, collectives, parts=0, most_parts=0)
+
+
+def test_exchanges_of_several_sizes_are_not_said_to_lack_lines():
+    """On a path, the rank in the middle sends twice as much as the others: no rank makes exchanges of both sizes."""
+    path = [[1], [0, 2], [1]]
+    assert notes_of_exchanges(exchanges(path), {100_000: 100, 200_000: 100}) == []
+    (note,) = notes_of_exchanges(exchanges(path), {100_000: 30_000, 200_000: 30_000})
+    assert note.startswith("of 30,000 collectives the first 100 were timed one by one")
+    (note,) = notes_of_exchanges(exchanges(path), {100_000: 100, 200_000: 105})
+    assert note.startswith("of 105 collectives 100 were timed one by one")
+    assert notes_of_exchanges([], {100_000: 100}) == []
+
+
+def test_ranks_that_make_unequally_many_exchanges_of_a_size_are_not_said_to_lack_lines():
+    """As with fedavg on a share of the ranks: rank 0 makes most of one size, rank 1 of the other."""
+    rounds = ((40, [[1], [0]]), (25, [[1, 2], [0]]), (15, [[1], [0, 2]]))
+    made = [one for count, neighbours in rounds for one in exchanges(neighbours, count)]
+    assert notes_of_exchanges(made, {100_000: 65, 200_000: 25}) == []  # 80 of each rank
 
 
 @pytest.mark.parametrize("undecided", ["", "1 of 6 links undecided"])
