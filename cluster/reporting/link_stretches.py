@@ -96,22 +96,31 @@ def _stretches(looks: Sequence[Look], began: float) -> Iterator[LinkStretch]:
 
 def joined(stretches: Sequence[LinkStretch], most: int) -> list[LinkStretch]:
     """Return at most `most` stretches over the whole time, each the mean of a group, with its longest queue."""
+    return [mean_of(group) for group in grouped(stretches, most)]
+
+
+def grouped(stretches: Sequence[LinkStretch], most: int) -> list[list[LinkStretch]]:
+    """Return the stretches in at most `most` groups that take equally long; alone if there are no more than that."""
     if len(stretches) <= most:
-        return list(stretches)
+        return [[one] for one in stretches]
     start_s, end_s = stretches[0].start_s, stretches[-1].end_s
     width_s = max(SHORTEST_S, (end_s - start_s) / most)
     groups = groupby(stretches, key=lambda one: int((one.start_s - start_s) / width_s))
-    return [_mean(list(group)) for _, group in groups]
+    return [list(group) for _, group in groups]
 
 
-def _mean(some: Sequence[LinkStretch]) -> LinkStretch:
+def mean_of(some: Sequence[LinkStretch]) -> LinkStretch:
+    """Return the mean of stretches that follow one another, with the longest queue of any."""
+    if len(some) == 1:
+        return some[0]
     seconds = [one.end_s - one.start_s for one in some]
     whole_s = sum(seconds)
     carried, rate = (
         sum(value * s for value, s in zip(values, seconds, strict=True)) / whole_s
         for values in ([one.mbyte_s for one in some], [one.rate_mbyte_s for one in some])
     )
-    backlog = max(one.backlog_bytes for one in some)
+    seen = [one.backlog_bytes for one in some if one.backlog_bytes is not None]
+    backlog = max(seen, default=None)
     dropped = sum(one.dropped for one in some)
     return LinkStretch(some[0].start_s, some[-1].end_s, carried, rate, backlog, dropped)
 

@@ -204,7 +204,7 @@ class LinkStretch:
     Attributes:
         mbyte_s: mean throughput.
         rate_mbyte_s: the rate asked for at the end; under a trace, its mean.
-        backlog_bytes: bytes in its queue at the end.
+        backlog_bytes: bytes in its queue at the end; None if nobody looked then.
         dropped: number of packets dropped.
         is_steady: whether the rate was the same at both ends; else it changed at an unknown time.
     """
@@ -213,7 +213,7 @@ class LinkStretch:
     end_s: float
     mbyte_s: float
     rate_mbyte_s: float
-    backlog_bytes: float
+    backlog_bytes: float | None
     dropped: float
     is_steady: bool = True
 

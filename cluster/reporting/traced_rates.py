@@ -143,6 +143,11 @@ def _pieces(stretch: LinkStretch, longest_s: float) -> list[LinkStretch]:
 
 
 def _split(stretch: LinkStretch, ends_s: Sequence[float]) -> list[LinkStretch]:
-    """Split a stretch at some moments, of which its own ends are the first and last; the last gets the drops."""
-    parts = [replace(stretch, start_s=a, end_s=b, dropped=0.0) for a, b in pairwise(ends_s)]
-    return [*parts[:-1], replace(parts[-1], dropped=stretch.dropped)]
+    """Split a stretch at some moments, of which its own ends are the first and last.
+
+    The last one gets the drops, and the backlog, which was looked at when it ended.
+    """
+    *before, last = pairwise(ends_s)
+    unseen = replace(stretch, backlog_bytes=None, dropped=0.0)
+    parts = [replace(unseen, start_s=start_s, end_s=end_s) for start_s, end_s in before]
+    return [*parts, replace(stretch, start_s=last[0], end_s=last[1])]

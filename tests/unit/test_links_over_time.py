@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -260,6 +261,37 @@ def test_of_a_long_pause_only_what_is_under_a_trace_is_cut_into_pieces():
         assert min(one.start_s for one in under) == start_s
         could_mb = sum(one.rate_mbyte_s * (one.end_s - one.start_s) for one in under)
         assert could_mb == pytest.approx(2.0 * (under[-1].end_s - start_s), rel=1e-3)
+
+
+def behind_a_trace(seconds):
+    """A link that is looked at twice, with 0.5 MB in its queue the second time; 8 MB/s, but for one second at 0.2."""
+    looks = [Look(BEGAN, 0, 0, 0, 8.0), Look(BEGAN + seconds, 1e6, 500_000, 0, 8.0)]
+    some = stretches_of({"node1->node2": looks}, BEGAN)
+    moments, sums, rates = [0.0, 3.0, 4.0], [0.0, 24.0, 24.2, 24.2 + 8e3], [8.0, 0.2, 8.0]
+    trace = TracedRate(frozenset(some), 0.0, math.inf, 1004.0, moments, sums, rates)
+    return with_traces(some, [trace])
+
+
+def test_under_a_trace_a_queue_is_known_only_when_it_was_looked_at():
+    """0.5 MB at 8 MB/s are 62.5 ms; in the second at 0.2 MB/s nobody looked, and 2,500 ms never were."""
+    (some,) = behind_a_trace(10.0).values()
+    assert [round(one.rate_mbyte_s, 6) for one in some] == [8, 8, 8, 0.2, 8, 8, 8, 8, 8, 8]
+    assert [queue_ms(one) for one in some] == [None] * 9 + [pytest.approx(62.5)]
+    assert [queue_ms(one) for one in joined(some[:4], 2)] == [None, None]
+
+
+def test_stretches_that_are_drawn_as_one_have_the_longest_queue_that_was_looked_at(
+    tmp_path, monkeypatch
+):
+    """Not the longest of any of them divided by the mean rate of all."""
+    run = replace(read_run(make_run(tmp_path / "run")), stretches=behind_a_trace(10.0))
+    monkeypatch.setattr("cluster.reporting.charts.critical_link.MOST_DRAWN", 1)
+    chart = critical_link_chart(run)
+    assert {row["rate"] for row in chart.few["carried"]} == {7.22}
+    assert {row["queue_ms"] for row in chart.few["carried"]} == {62.5}
+    assert {row["queue_ms"] for row in chart.data["carried"]} == {None, 62.5}
+    words = sentences.critical_link_words(run, "node1->node2")
+    assert "its queue was 62 ms long at most" in words
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cluster.reporting.charts.theme import (
     frame,
     quantitative,
 )
-from cluster.reporting.link_stretches import carried_mb, joined
+from cluster.reporting.link_stretches import carried_mb, grouped, mean_of
 from cluster.reporting.run_data import LinkStretch, RunData
 
 MOST_DRAWN, MOST_ZOOMED = 300, 5_000
@@ -30,8 +30,8 @@ def critical_link(run: RunData) -> str:
 
 
 def queue_ms(one: LinkStretch) -> float | None:
-    """Return how long a byte at the end of the queue will wait; None in an outage."""
-    if one.rate_mbyte_s < LEAST_RATE:
+    """Return how long a byte at the end of the queue will wait; None in an outage, and if nobody looked at it."""
+    if one.backlog_bytes is None or one.rate_mbyte_s < LEAST_RATE:
         return None
     return one.backlog_bytes / one.rate_mbyte_s / 1e3
 
@@ -44,25 +44,29 @@ def critical_link_chart(run: RunData) -> Chart | None:
     stretches = run.stretches[name]
     caption = (
         "Grey: the capacity of the link. Orange: its mean throughput between two samples. Below, in blue: the queueing "
-        "delay at each sample, which is the backlog of the queue divided by the capacity."
+        "delay at each sample, which is the backlog of the queue divided by the capacity; nothing where it is unknown."
     )
     wide, narrow = _spec(WIDE_PX - 72), _spec(NARROW_PX - 66)
-    data = {"carried": _rows(joined(stretches, MOST_ZOOMED))}
+    data = {"carried": _rows(grouped(stretches, MOST_ZOOMED))}
     return Chart(
         "critical_link",
         caption,
         wide,
         narrow,
         data,
-        {"carried": _rows(joined(stretches, MOST_DRAWN))},
+        {"carried": _rows(grouped(stretches, MOST_DRAWN))},
     )
 
 
-def _rows(stretches: list[LinkStretch]) -> Rows:
-    """Return two rows per stretch, its start and its end, so that the lines between them form steps."""
+def _rows(groups: list[list[LinkStretch]]) -> Rows:
+    """Return two rows per group, its start and its end, so that the lines between them form steps.
+
+    The queue is the longest that was looked at: by the mean rate of a group, none of them may have been as long.
+    """
     rows: Rows = []
-    for one in stretches:
-        queue = queue_ms(one)
+    for group in groups:
+        one = mean_of(group)
+        queue = max((ms for some in group if (ms := queue_ms(some)) is not None), default=None)
         same = {
             "carried": round(one.mbyte_s, 3),
             "rate": round(one.rate_mbyte_s, 3),
