@@ -161,6 +161,13 @@ LEARNING = (
         "tests/node/test_actor_learner.py::test_the_time_with_a_full_window_is_counted",
     ),
     Mutation(
+        "what has changed is not counted where all numbers are sent",
+        "node/transport/learner_socket.py",
+        "if encoded.changed is not None:",
+        'if encoded.encoding == "delta":',
+        "tests/node/test_transport.py::test_the_share_that_changed_is_that_of_all_answers_also_where_all_numbers_are_sent",
+    ),
+    Mutation(
         "a long test counts as silence",
         "node/actor_learner/silence.py",
         "BUSY_SHARE = 0.25",
