@@ -156,9 +156,16 @@ LEARNING = (
     Mutation(
         "a full window is not counted",
         "node/actor_learner/act.py",
-        "self._full_s += time.monotonic() - begun_at",
+        "self._full_s += self._waiting_s",
         "self._full_s += 0.0",
         "tests/node/test_actor_learner.py::test_the_time_with_a_full_window_is_counted",
+    ),
+    Mutation(
+        "a full window is counted after the last step, too",
+        "node/actor_learner/act.py",
+        "self._waiting_s += time.monotonic() - begun_at",
+        "self._full_s += time.monotonic() - begun_at",
+        "tests/node/test_actor_learner.py::test_waiting_with_a_full_window_after_the_last_step_is_not_counted",
     ),
     Mutation(
         "what has changed is not counted where all numbers are sent",
