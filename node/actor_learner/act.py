@@ -72,6 +72,7 @@ class _Acting:
         self._pull_s, self._publish_lag_s, self._pulled_bytes = (Distribution() for _ in range(3))
         self._acting_s: tuple[float, float] | None = None  # begin and end of all steps so far
         self._full_s = 0.0  # of that time, the window was full
+        self._waiting_s = 0.0  # with a full window, since the last step
         self._episodes = 0
         self._is_over = False
         self._report_due = OnceIn(REPORT_INTERVAL_S)
@@ -111,13 +112,15 @@ class _Acting:
         if not waits:
             self._step()
         elif is_full:
-            self._full_s += time.monotonic() - begun_at
+            self._waiting_s += time.monotonic() - begun_at
         self._require_learner()
         if self._report_due():
             self._report()
 
     def _step(self) -> None:
         begun_at = self._acting_s[0] if self._acting_s else time.monotonic()
+        self._full_s += self._waiting_s  # only now: no step may have followed it
+        self._waiting_s = 0.0
         with self._clock.measure("rollout"):
             finished = self._actor.step()
         self._acting_s = begun_at, time.monotonic()

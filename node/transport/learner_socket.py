@@ -135,7 +135,7 @@ class LearnerSocket:
 
     @property
     def changed(self) -> float | None:
-        """With `delta`, the mean share of changed numbers over all answers; else None."""
+        """With `delta`, the mean share of changed numbers over all answers to a version that was known; else None."""
         return self._changed_sum / self._changed_count if self._changed_count else None
 
     def publish(self, update: int, state: State, advice: Mapping[str, object]) -> None:
@@ -280,7 +280,7 @@ class LearnerSocket:
     def _encoded(self, have: int) -> tuple[dict[str, object], bytes]:
         """Return header and body of the latest weights for an actor that has version `have`."""
         encoded = self._encoder.encode(have)
-        if encoded.encoding == "delta":
+        if encoded.changed is not None:  # also where so many had changed that all numbers are sent
             self._changed_sum += encoded.changed
             self._changed_count += 1
         return self._head(have) | {"encoding": encoded.encoding}, encoded.body

@@ -24,12 +24,12 @@ class Encoded(NamedTuple):
     Attributes:
         encoding: one of ENCODINGS; bf16 if `delta` sends all numbers.
         body: safetensors bytes.
-        changed: for `delta`, the share of numbers that differ from the actor's version; else 1.
+        changed: for `delta`, the share of numbers that differ from the actor's version, if that is known; else None.
     """
 
     encoding: str
     body: bytes
-    changed: float = 1.0
+    changed: float | None = None
 
 
 class Encoder:
@@ -65,14 +65,16 @@ class Encoder:
     def encode(self, have: int) -> Encoded:
         """Return the latest parameters, encoded for an actor that has version `have`."""
         latest = self._versions[self.version]
+        changed: float | None = None
         if self._encoding == "delta" and have in self._versions:
             if have not in self._latest_changes:
                 self._latest_changes[have] = _changes(self._versions[have], latest)
-            if self._latest_changes[have].changed < 1:
+            if self._latest_changes[have].body:
                 return self._latest_changes[have]
+            changed = self._latest_changes[have].changed
         if self.version not in self._whole:
             self._whole[self.version] = _whole(self._encoding, latest)
-        return self._whole[self.version]
+        return self._whole[self.version]._replace(changed=changed)
 
 
 def decode(encoding: str, body: bytes, model: torch.nn.Module) -> None:
@@ -114,16 +116,15 @@ def _whole(encoding: str, state: State) -> Encoded:
 
 
 def _changes(before: State, after: State) -> Encoded:
-    """Encode the changes; `changed` is 1 if all numbers would take no more bytes."""
+    """Encode the changes; the body is empty if all numbers would take no more bytes."""
     from safetensors.torch import save
 
     old, new = (torch.cat([v.flatten() for v in state.values()]) for state in (before, after))
     # Compare bits: NaN differs from itself.
     places = (old.view(torch.int16) != new.view(torch.int16)).nonzero().flatten().to(torch.int32)
     bytes_each = places.element_size() + new.element_size()
-    if len(places) * bytes_each >= new.nbytes:
-        return Encoded("delta", b"")
-    body = save({PLACE: places, VALUE: new[places.long()]})
+    is_smaller = len(places) * bytes_each < new.nbytes
+    body = save({PLACE: places, VALUE: new[places.long()]}) if is_smaller else b""
     return Encoded("delta", body, len(places) / len(new))
 
 

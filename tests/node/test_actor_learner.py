@@ -477,6 +477,20 @@ def test_the_time_with_a_full_window_is_counted():
 
 
 @pytest.mark.computes
+def test_waiting_with_a_full_window_after_the_last_step_is_not_counted():
+    """It lasts as long as the learner's last test, and no weights are on their way."""
+    acting = acting_without_learner(Mapf(window=1))
+    acting._have = 0
+    while not acting._socket.is_full:
+        acting._turn()
+    for _ in range(5):
+        acting._turn()  # waits
+    told = acting._told()
+    acting._close(told)
+    assert told["window_full_share"] == 0
+
+
+@pytest.mark.computes
 def test_the_time_between_steps_is_counted_from_the_first_one():
     acting = acting_without_learner(Mapf())
     time.sleep(0.5)  # until the learner sends weights

@@ -580,6 +580,22 @@ def test_where_most_has_changed_a_delta_is_all_of_it():
     encoder.publish(5, model.state_dict())
     assert encoder.encode(0).encoding == "bf16"
     assert encoder.encode(0).changed == 1
+    assert encoder.encode(-1).changed is None  # nothing to compare with
+
+
+@pytest.mark.computes
+def test_the_share_that_changed_is_that_of_all_answers_also_where_all_numbers_are_sent(address):
+    learner = LearnerSocket(address, Encoder("delta"), ranks=2)
+    weights, shares = torch.zeros(100), []
+    with actor(address) as end:
+        for have, version, count in ((-1, 0, 0), (0, 5, 10), (5, 10, 90)):
+            weights[:count] += 1
+            learner.publish(version, {"w": weights}, {})
+            end.ask(have)
+            until(lambda _: not end.has_asked, learner, end)
+            shares.append(learner.changed)
+    learner.close()
+    assert shares == [None, 0.1, pytest.approx((0.1 + 0.9) / 2)]
 
 
 @pytest.mark.computes

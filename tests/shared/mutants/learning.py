@@ -156,9 +156,23 @@ LEARNING = (
     Mutation(
         "a full window is not counted",
         "node/actor_learner/act.py",
-        "self._full_s += time.monotonic() - begun_at",
+        "self._full_s += self._waiting_s",
         "self._full_s += 0.0",
         "tests/node/test_actor_learner.py::test_the_time_with_a_full_window_is_counted",
+    ),
+    Mutation(
+        "a full window is counted after the last step, too",
+        "node/actor_learner/act.py",
+        "self._waiting_s += time.monotonic() - begun_at",
+        "self._full_s += time.monotonic() - begun_at",
+        "tests/node/test_actor_learner.py::test_waiting_with_a_full_window_after_the_last_step_is_not_counted",
+    ),
+    Mutation(
+        "what has changed is not counted where all numbers are sent",
+        "node/transport/learner_socket.py",
+        "if encoded.changed is not None:",
+        'if encoded.encoding == "delta":',
+        "tests/node/test_transport.py::test_the_share_that_changed_is_that_of_all_answers_also_where_all_numbers_are_sent",
     ),
     Mutation(
         "a long test counts as silence",
