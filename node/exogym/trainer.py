@@ -265,8 +265,13 @@ class Trainer:
             for data, training in ((self.train_dataset, True), (self.val_dataset, False))
         ]
         task = DatasetTask()
-        own = _is_factory(self.train_dataset)
-        task.take("Trainer", (self.model, *datasets), val_size=asked.val_size, own_samples=own)
+        task.take(
+            "Trainer",
+            (self.model, *datasets),
+            val_size=asked.val_size,
+            own_samples=_is_factory(self.train_dataset),
+            own_held_out=_is_factory(self.val_dataset),
+        )
         return task
 
     def _train_size(self) -> int | None:

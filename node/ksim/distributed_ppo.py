@@ -6,6 +6,7 @@ same number of steps of every environment, while Ksim's takes all steps of some.
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -154,8 +155,11 @@ class _HookedPpo(Ppo):
         return Rewarded(env, rewards)
 
     def fingerprint(self) -> bytes:
+        return super().fingerprint() + repr(sorted(self.own_settings().items())).encode()
+
+    def own_settings(self) -> Mapping[str, str]:
         own = self.owner.config.own_settings()
-        return super().fingerprint() + repr(sorted(own.items())).encode()
+        return {name: _without_address(repr(value)) for name, value in own.items()}
 
     def make_model(self) -> "ActorCritic":
         import torch
@@ -169,6 +173,11 @@ class _HookedPpo(Ppo):
                 f"_get_initial_model: {type(model).__name__} is no node.rl.policy.ActorCritic"
             )
         return model
+
+
+def _without_address(text: str) -> str:
+    """Return the `repr` of an object without the place in memory, which is another one in each process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _ppo_of(owner: DistributedPPOTask[Any]) -> type[Ppo]:

@@ -143,7 +143,8 @@ class Episode(gymnasium.Wrapper):
         obs, _ = self.reset(seed=state.get("seed"))
         kind = self.action_space.dtype
         for action in state["actions"]:
-            obs, *_ = self.step(np.asarray(action, kind))
+            # [()]: a discrete action is a number, as SyncVectorEnv hands it, and no array, which cannot be looked up.
+            obs, *_ = self.step(np.asarray(action, kind)[()])
         return np.asarray(obs)
 
     def _random_state(self) -> Any:  # noqa: ANN401

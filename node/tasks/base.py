@@ -110,10 +110,14 @@ class Task(AnyTask, ABC):
     def fingerprint(self) -> bytes:
         """Return bytes that identify the training data, as far as is cheap.
 
-        Ranks whose bytes differ do not start, and a checkpoint with others is refused. What the bytes do not hold (by
-        default everything but the number of samples) may differ unnoticed.
+        Ranks whose bytes differ do not start, and a checkpoint with others is refused, except if own_samples is set.
+        What the bytes do not hold (by default everything but the number of samples) may differ unnoticed.
         """
         return str(self.train_size).encode()
+
+    def own_settings(self) -> Mapping[str, str]:
+        """Return the settings that decide a run and are no options, as text; a checkpoint with others is refused."""
+        return {}
 
     @abstractmethod
     def make_model(self) -> "nn.Module":

@@ -24,7 +24,13 @@ class DatasetTask(Task):
     """A task on the model and the datasets that `take` received."""
 
     def take(
-        self, where: str, parts: object, *, val_size: int | None = None, own_samples: bool = False
+        self,
+        where: str,
+        parts: object,
+        *,
+        val_size: int | None = None,
+        own_samples: bool = False,
+        own_held_out: bool = False,
     ) -> None:
         """Check a model and its datasets, and keep them.
 
@@ -33,6 +39,7 @@ class DatasetTask(Task):
             parts: a model and two datasets, as in PARTS.
             val_size: number of samples of val_dataset to test on, its first ones; None: all.
             own_samples: whether the training samples belong to this rank alone.
+            own_held_out: whether val_dataset does. Ranks need not have the same one, as only rank 0 tests.
 
         Raises:
             OptionError: they cannot be trained.
@@ -40,6 +47,7 @@ class DatasetTask(Task):
         self._model, self._train, self._held_out = _checked(where, parts)
         self._test_size = min(val_size or len(self._held_out), len(self._held_out))
         self.own_samples = own_samples
+        self._own_held_out = own_held_out
         self.train_size = len(self._train)
         self.labels = self._labels()
 
@@ -49,7 +57,8 @@ class DatasetTask(Task):
     def fingerprint(self) -> bytes:
         """Return sizes, classes, the indices that a split chose, and the first sample if it is the same each time.
 
-        The other samples may differ unnoticed. Empty if every rank has data of its own.
+        The other samples may differ unnoticed, and so may a val_dataset that is the rank's own. Empty if every rank
+        has training samples of its own.
         """
         if self.own_samples:
             return b""
@@ -63,12 +72,15 @@ class DatasetTask(Task):
             return _bytes(self._train[0])
 
     def choice(self) -> bytes:
-        """Return sizes, chosen indices and classes as text, which is the same under any version of torch."""
-        indices = [getattr(data, "indices", None) for data in (self._train, self._held_out)]
-        numbers = [_whole_numbers(chosen) for chosen in indices]
+        """Return sizes, chosen indices and classes as text, which is the same under any version of torch.
+
+        Without those of a val_dataset that is the rank's own.
+        """
+        shared = [self._train] if self._own_held_out else [self._train, self._held_out]
+        numbers = [_whole_numbers(getattr(data, "indices", None)) for data in shared]
         chosen = [[] if tensor is None else tensor.tolist() for tensor in numbers]
         labels = [] if self.labels is None else self.labels.tolist()
-        return repr([self.train_size, len(self._held_out), chosen, labels]).encode()
+        return repr([*map(len, shared), chosen, labels]).encode()
 
     def make_model(self) -> "nn.Module":
         """Return the model that `take` received."""

@@ -23,7 +23,7 @@ class Saved(SavedDraws, total=False):
     """One rank's checkpoint. A learner's has `settings`, `step`, `model`, `optimizer` and `task`."""
 
     settings: dict[str, object]
-    """The settings that decide the numbers of a run (`TrainConfig.decisive`), and which data ranks share."""
+    """The settings that decide a run's numbers (`TrainConfig.decisive`), the task's own, and which data ranks share."""
     step: int
     """The step after which it was written."""
     model: "dict[str, Tensor]"

@@ -31,6 +31,7 @@ from protocol.places import MODEL
 
 MOST = 64  # checkpoints of a rank that are considered, latest first
 DATA = "data_digest"
+OWN = "own_settings"
 
 
 class Checkpoints:
@@ -251,13 +252,14 @@ def read(path: Path, device: torch.device) -> Saved:
 
 
 def settings_of(config: TrainConfig, task: Task, data: bytes) -> dict[str, object]:
-    """Return the settings with which a run may go on: the decisive ones, and a digest of the data that ranks share.
+    """Return the settings with which a run may go on: the decisive ones, the task's own, and a digest of shared data.
 
-    Samples that are each rank's own are not compared, as they are not at the start.
+    Samples that are each rank's own are not compared: an environment may be in another version of gymnasium.
     """
+    settings = config.decisive() | {OWN: dict(task.own_settings())}
     if task.own_samples:
-        return config.decisive()
-    return config.decisive() | {DATA: hashlib.sha256(data).hexdigest()[:16]}
+        return settings
+    return settings | {DATA: hashlib.sha256(data).hexdigest()[:16]}
 
 
 def require_same(
@@ -268,7 +270,7 @@ def require_same(
 ) -> None:
     """Raise OptionError if a setting that decides the result has changed, except those in `free`."""
     before = without_folders(before)
-    unknown = {DATA} - before.keys()  # in a checkpoint of an earlier version
+    unknown = {DATA, OWN} - before.keys()  # in a checkpoint of an earlier version
     for key in sorted((before.keys() | now.keys()) - set(free) - unknown):
         if before.get(key) != now.get(key):
             was, what = json.dumps(before.get(key)), json.dumps(now.get(key))

@@ -204,9 +204,9 @@ def test_a_run_does_not_go_on_with_other_data(run, tmp_path):
 
 
 def test_a_checkpoint_of_an_earlier_version_goes_on(run, stopped, tmp_path):
-    """It does not know its data, nor what numpy was to draw."""
+    """It does not know its data, nor settings of the task's own, nor what numpy was to draw."""
     state = read(stopped / FILE, torch.device("cpu"))
-    del state["numpy"], state["settings"]["data_digest"]
+    del state["numpy"], state["settings"]["data_digest"], state["settings"]["own_settings"]
     write_whole(tmp_path / FILE, state)
     resumed = run(1, *SHORT, "--resume", str(tmp_path))
     assert list(losses(resumed)) == [3]
@@ -216,7 +216,7 @@ def test_what_only_a_rank_has_is_not_compared():
     """Its samples may come from another place the next time, as an environment's do."""
     config, task = parse_config(SHORT, {}), DatasetTask()
     task.own_samples = True
-    assert settings_of(config, task, b"data") == config.decisive()
+    assert settings_of(config, task, b"data") == {**config.decisive(), "own_settings": {}}
 
 
 SHORT = ("--batch-size", "8", "--steps", "3")
@@ -249,7 +249,7 @@ def test_a_checkpoint_of_another_run_is_refused(stopped):
     state = read(stopped / FILE, torch.device("cpu"))
 
     def now(*flags):
-        same = {"data_digest": state["settings"]["data_digest"]}
+        same = {"data_digest": state["settings"]["data_digest"], "own_settings": {}}
         return parse_config([*SHORT, *flags], {}).decisive() | same
 
     def refused(*flags):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium
@@ -13,6 +14,7 @@ from torch import nn
 from node.base.options import OptionError
 from node.ksim import DistributedPPOConfig, DistributedPPOTask, Reward
 from node.tasks import task_class
+from node.training.checkpoint import read, write_whole
 from node.training.config import parse_config
 
 GOAL, LIMIT = 4, 20
@@ -56,6 +58,8 @@ class RightEnd(Reward):
 class Walk(DistributedPPOTask[DistributedPPOConfig]):
     """In an environment of its own."""
 
+    settings = DistributedPPOConfig
+
     def make_environment(self):
         return gymnasium.wrappers.TimeLimit(Corridor(), LIMIT)
 
@@ -66,6 +70,24 @@ class WalkRight(Walk):
     def get_rewards(self, physics_model):
         assert isinstance(physics_model.unwrapped, Corridor)
         return [RightEnd()]
+
+
+@dataclass
+class PaidConfig(DistributedPPOConfig):
+    """With what the right end pays."""
+
+    pay: float = 2.0
+
+
+class WalkForPay(Walk):
+    """With rewards that a setting of its own decides."""
+
+    settings = PaidConfig
+
+    def get_rewards(self, physics_model):
+        reward = RightEnd()
+        reward.scale = self.config.pay
+        return [reward]
 
 
 class WalkWide(Walk):
@@ -87,7 +109,7 @@ class WalkWrongly(Walk):
 def be_script(task, settings, environ, folder):
     os.environ |= environ
     os.environ["GRADWIRE_RUN_DIR"] = str(folder)
-    model = task.launch(DistributedPPOConfig(**QUICK), [f"{k}={v}" for k, v in settings.items()])
+    model = task.launch(task.settings(**QUICK), [f"{k}={v}" for k, v in settings.items()])
     torch.save(model.state_dict(), folder / f"model{environ.get('RANK', 0)}.pt")
 
 
@@ -136,6 +158,33 @@ def test_a_checkpoint_is_continued_from(tmp_path):
     assert codes == [0] and "goes on after step" in said[0], said
     first, second = (torch.load(folder / "model0.pt") for folder in (before, after))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture
+def paid(tmp_path):
+    """The checkpoint of a run whose rewards a setting of its own decided."""
+    (tmp_path / "before").mkdir()
+    said, codes = launch(WalkForPay, tmp_path / "before", total_timesteps=256, checkpoint_every=8)
+    assert codes == [0], said
+    return tmp_path / "before" / "checkpoint-rank0-step8.pt"
+
+
+def test_a_checkpoint_is_not_continued_from_with_other_settings_of_ones_own(paid, tmp_path):
+    """Rewards may depend on them."""
+    said, codes = launch(WalkForPay, tmp_path, total_timesteps=256, resume=paid.parent, pay=3.0)
+    assert codes == [2], said
+    error = said[0].splitlines()[-1]
+    assert error.endswith('was made with own_settings {"pay": "2.0"}, not {"pay": "3.0"}')
+    said, codes = launch(WalkForPay, tmp_path, total_timesteps=256, resume=paid.parent, pay=2.0)
+    assert codes == [0] and "goes on after step 8" in said[0], said
+
+
+def test_a_checkpoint_of_an_earlier_version_does_not_know_settings_of_ones_own(paid, tmp_path):
+    state = read(paid, torch.device("cpu"))
+    del state["settings"]["own_settings"]
+    write_whole(paid, state)
+    said, codes = launch(WalkForPay, tmp_path, total_timesteps=256, resume=paid.parent, pay=2.0)
+    assert codes == [0] and "goes on after step 8" in said[0], said
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,37 @@ def test_environments_come_back_to_where_they_were(name):
     assert before.ended == after.ended
 
 
+class LooksUp(gymnasium.Env):
+    """An environment that looks its action up: a number can be a key, an array cannot."""
+
+    observation_space = gymnasium.spaces.Box(-100, 100, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.place += {0: -1, 1: 1}[action]
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self):
+        return torch.tensor([self.place], dtype=torch.float32).numpy()
+
+
+def test_an_environment_gets_its_actions_again_as_it_got_them():
+    first, second = (Environments(LooksUp, range(3), 1) for _ in range(2))
+    model = ActorCritic(1, 2, 1, 8, normalise=False)
+    noise = actions_of(first, 21)
+    before, after = Collector(first, 0.9, 0.9), Collector(second, 0.9, 0.9)
+    before.collect(model, noise)
+    after.load_state(before.state())
+    one, other = (collector.collect(model, noise)[0] for collector in (before, after))
+    assert torch.equal(one.seen, other.seen)
+    assert one.seen[:3].all()  # after an odd number of steps, none is where it began
+
+
 def test_of_a_test_each_environment_plays_its_share():
     """Not the episodes that end first, because those are the short ones."""
     environments = named("CartPole-v1", range(4), 1)

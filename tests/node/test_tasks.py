@@ -462,9 +462,10 @@ class Labelled(TensorDataset):
         self.labels = labels
 
 
-def given(train):
+def given(train, *, own_held_out=False):
     task = DatasetTask()
-    task.take("here", (torch.nn.Identity(), train, TensorDataset(torch.zeros(1))))
+    parts = torch.nn.Identity(), train, TensorDataset(torch.zeros(1))
+    task.take("here", parts, own_held_out=own_held_out)
     return task
 
 
@@ -526,3 +527,4 @@ def test_classes_and_chosen_samples_are_plain_numbers_however_they_are_kept(kind
     data = TensorDataset(torch.zeros(4, 2))
     choices = {given(Subset(data, part)).choice() for part in ([0, 2], kind([0, 2]))}
     assert choices == {b"[2, 1, [[0, 2], []], []]"}
+    assert given(Subset(data, [0, 2]), own_held_out=True).choice() == b"[2, [[0, 2]], []]"

@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import HANGS_S, free_port, read_events, torchrun_environ
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 from node.base.options import OptionError
 from node.exogym import (
@@ -518,6 +518,22 @@ def test_ranks_take_their_own_datasets(fit):
 
     fitted = fit(own, strategy="gossip", max_steps=1)
     losses = [fitted.of("step", rank)[0]["loss"] for rank in range(2)]
+    assert losses[0] != losses[1]
+
+
+def test_ranks_may_hold_out_parts_of_their_own(fit, plain):
+    """Only rank 0 tests; the parts differ in their indices and in their sizes."""
+
+    def part(rank, ranks, training):
+        return Subset(made["data"], range(rank, 43, ranks))
+
+    def own(model, train, val):
+        made["data"] = val
+        return model, train, part
+
+    fitted = fit(own)
+    assert fitted.flat == plain.flat
+    losses = [each.of("eval")[-1]["validation_loss"] for each in (fitted, plain)]
     assert losses[0] != losses[1]
 
 

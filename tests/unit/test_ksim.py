@@ -142,6 +142,15 @@ def test_a_command_line_sets_what_it_names():
     assert config.own_settings() == {"my_param": 3.0, "name": "x", "many": None, "maybe": 4}
 
 
+def test_settings_of_ones_own_are_compared_by_what_is_the_same_in_another_process(devices):
+    """An address is not: one that is in a checkpoint would let no process resume."""
+    devices(0, 1)
+    own = MyTask(Mine(my_param=2.5, name="x", many=[len, MyTask(Mine())]))._ppo.own_settings()
+    many = f"[<built-in function len>, <{__name__}.MyTask object>]"
+    assert own == {"my_param": "2.5", "name": "'x'", "many": many, "maybe": "None"}
+    assert DistributedPPOTask(DistributedPPOConfig())._ppo.own_settings() == {}
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
