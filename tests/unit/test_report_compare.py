@@ -9,7 +9,7 @@ from cluster.reporting.charts.learning import learning_chart
 from cluster.reporting.compare import comparison_page
 from cluster.reporting.differences import differences, series_of
 from cluster.reporting.read_run import read_run
-from cluster.reporting.run_data import Proof, RunData
+from cluster.reporting.run_data import Experience, Measure, Proof, RunData
 
 TRAIN = "python3 -m node.train --task ppo --eval-every 540"
 
@@ -142,3 +142,28 @@ def test_bytes_are_on_a_logarithmic_axis_if_some_runs_sent_far_more(tmp_path, ti
     more = [replace(point, sent_bytes=times * point.sent_bytes) for point in one.steps]
     chart = sections([one, replace(one, name="b", steps=more)])["tests"].charts[0]
     assert chart.wide["hconcat"][2]["encoding"]["x"].get("scale", {}).get("type") == scale
+
+
+def learners(one, **values):
+    """The run as one of a learner, whose steps alone are recorded."""
+    steps = [point for point in one.steps if point.rank == 0]
+    return replace(one, **{"name": "l", "steps": steps, "experience": Experience({}, {})} | values)
+
+
+@pytest.mark.parametrize("key", ["tests", "losses"])
+def test_a_learner_has_no_curve_over_bytes_as_those_of_its_actors_belong_to_no_step(tmp_path, key):
+    one = read_run(make_run(tmp_path / "a"))
+    chart = sections([one, learners(one)])[key].charts[0]
+    assert len(chart.wide["hconcat"]) == 3
+    assert {row["run"] for row in chart.data[key] if "sent_mb" in row} == {"a"}
+    assert "scale" not in chart.wide["hconcat"][2]["encoding"]["x"]
+    assert len(sections([learners(one)])[key].charts[0].wide["hconcat"]) == 2
+
+
+def test_a_learner_that_was_killed_has_no_curve_over_bytes_either(tmp_path):
+    """No summary says what it was; its lines of experience do."""
+    one = read_run(make_run(tmp_path / "a"))
+    measures = [*one.measures, Measure("replay_ratio", 0, 10, 5.0, 1.0)]
+    killed = learners(one, experience=None, measures=measures)
+    assert len(sections([killed])["tests"].charts[0].wide["hconcat"]) == 2
+    assert len(learning_chart(killed).wide["vconcat"][0]["hconcat"]) == 2

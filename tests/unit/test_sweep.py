@@ -51,6 +51,14 @@ def test_a_target_is_reached_at_the_step_of_which_a_test_first_says_so():
     assert found.communication_share == 0.6
 
 
+def test_what_a_learner_and_its_actors_sent_until_a_target_is_not_known():
+    """Only the learner writes lines of steps, so only its own bytes are in them."""
+    own = [row for row in steps([0.5, 0.86]) if row["rank"] == 0]
+    found = make_figures(own, SUMMARY | {"experience": {"pieces": 7}}, TARGET, 12e6)
+    assert (found.reached_step, found.reached_s, found.reached_mbyte) == (4, 4.0, None)
+    assert make_figures(own, SUMMARY | {"experience": None}, TARGET, 12e6).reached_mbyte == 4.0
+
+
 def test_what_never_got_there_says_how_far_it_came():
     found = make_figures(steps([0.5, 0.7]), SUMMARY, TARGET, 0)
     assert found.reached_s is found.reached_step is found.reached_mbyte is None
