@@ -430,7 +430,7 @@ def test_what_was_worse_than_its_peers_is_told_with_what_it_cost(tmp_path):
     folder = make_run(tmp_path)
     [found] = [one for one in sections(read_run(folder)) if one.key == "causes"]
     assert found.sentence.startswith(
-        "node1->node2 is 2.0 times slower than the median link: that cost 3.0 s"
+        "node1->node2 takes 2.00 times as long per byte as the median link: that cost 3.0 s"
     )
     assert found.sentence.endswith("; 1 other cause cost less.")
     change_summary(folder, causes=[7, {"words": "no seconds"}])

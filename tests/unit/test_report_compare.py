@@ -46,6 +46,12 @@ def test_runs_are_compared(tmp_path):
         assert {row["run"] for row in rows} == {"a", "b"}
 
 
+def test_a_run_that_took_longer_is_not_said_to_have_taken_as_long(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("a", "b")]
+    page = comparison_page([runs[0], replace(runs[1], wall_s=21.35)])
+    assert page.lead == "a was the fastest, 21.3 s; b took 1.002 times as long."
+
+
 def test_a_run_is_compared_with_itself(tmp_path):
     one = read_run(make_run(tmp_path / "a"))
     table = sections([one, one])["runs"].tables[0]
