@@ -173,3 +173,26 @@ def test_a_learner_that_was_killed_has_no_curve_over_bytes_either(tmp_path):
     killed = learners(one, experience=None, measures=measures)
     assert len(sections([killed])["tests"].charts[0].wide["hconcat"]) == 2
     assert len(learning_chart(killed).wide["vconcat"][0]["hconcat"]) == 2
+
+
+def with_tests(name, figure, steps):
+    """A run with tests of one figure, after these steps."""
+    measures = [Measure(figure, 0, step, float(step), 0.5) for step in steps]
+    return replace(run(), name=name, measures=measures)
+
+
+def test_runs_that_were_tested_once_do_not_take_the_curve_of_another_away():
+    """Together they have two tests of their accuracy, but none of them has a line of it."""
+    once = [with_tests(name, "test_accuracy", [10]) for name in "ab"]
+    chart = sections([*once, with_tests("c", "validation_loss", [10, 20])])["tests"].charts[0]
+    assert {row["run"] for row in chart.data["tests"]} == {"c"}
+    assert "tests" not in sections(once)
+
+
+def test_of_several_tests_that_runs_made_twice_the_most_important_one_is_drawn():
+    runs = [
+        with_tests("a", "validation_loss", [10, 20]),
+        with_tests("b", "test_accuracy", [10, 20]),
+    ]
+    chart = sections(runs)["tests"].charts[0]
+    assert {row["run"] for row in chart.data["tests"]} == {"b"}

@@ -57,7 +57,7 @@ def losses_chart(runs: Sequence[RunData]) -> Chart | None:
 
 def tests_chart(runs: Sequence[RunData]) -> Chart | None:
     """Return the curves of the most important test that a run made twice; None if none did."""
-    name = chosen_test([one for run in runs for one in run.measures])
+    name = chosen_test(*(run.measures for run in runs))
     if name is None:
         return None
 

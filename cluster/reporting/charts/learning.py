@@ -1,5 +1,6 @@
 """What was learnt: loss, tests and returns against steps, seconds, bytes and environment steps."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,9 +58,10 @@ def figures(run: RunData, most: int = MOST_POINTS) -> list[Figure]:
     return [figure for figure in found if len(figure.rows) > 1]
 
 
-def chosen_test(measures: Sequence[Measure]) -> str | None:
-    """Return the name of the most important test that was made twice; None if none was."""
-    return next((name for name in TESTS if sum(one.name == name for one in measures) > 1), None)
+def chosen_test(*runs: Sequence[Measure]) -> str | None:
+    """Return the name of the most important test that one of the runs made twice; None if none did."""
+    counts = [Counter(one.name for one in measures) for measures in runs]
+    return next((name for name in TESTS if any(count[name] > 1 for count in counts)), None)
 
 
 class Clock:
