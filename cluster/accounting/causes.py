@@ -41,6 +41,7 @@ from cluster.accounting.transfer_model import (
     carriers_in_use,
     take_samples,
 )
+from cluster.base.wording import times_as_long
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 MOST_SAMPLES = 32  # per kind, purpose and size: losses are rare
@@ -76,9 +77,9 @@ class Cause:
         """The cause in words, for the user."""
         match self.cause:
             case "slow_link":
-                return f"{self.of} is {self.factor:.1f} times slower than the median link"
+                return f"{self.of} takes {self._times} per byte as the median link"
             case "far_link":
-                return f"{self.of} takes {self.factor:.1f} times as long as the median link"
+                return f"{self.of} delays packets {self._times} as the median link"
             case "narrow_access":
                 return f"{self.of}: links share it"
             case "lossy_link":
@@ -97,6 +98,10 @@ class Cause:
                 return f"{self.of} writes checkpoints while its peers wait"
             case _:
                 return self.of
+
+    @property
+    def _times(self) -> str:
+        return times_as_long(self.factor or 1.0)
 
 
 @dataclass(frozen=True)

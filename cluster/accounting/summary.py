@@ -58,7 +58,7 @@ def account(
         link_state: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
         contract: the measurement of the links, if there was one.
-        changing: whether the links changed during the run; then there are no bounds.
+        changing: whether the links changed or were lost during the run; then there are no bounds.
         throttled_s: node -> how long its CPU limit stopped it.
     """
     ranks = list(told)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cluster.base.wording import counted
+from cluster.base.wording import counted, times_as_long
 from cluster.reporting.charts.compare import (
     attributions_chart,
     losses_chart,
@@ -44,9 +44,10 @@ def _lead(runs: Sequence[RunData]) -> str:
     if len(done) < 2:
         return f"{failed}Too few came to their end to be compared."
     fastest, slowest = (f(done, key=lambda run: run.wall_s or 0.0) for f in (min, max))
+    times = times_as_long((slowest.wall_s or 0.0) / max(1e-9, fastest.wall_s or 0.0))
     return (
         f"{failed}{fastest.name} was the fastest, {seconds_words(fastest.wall_s or 0.0)}; "
-        f"{slowest.name} took {(slowest.wall_s or 0.0) / max(1e-9, fastest.wall_s or 0.0):.2f} times as long."
+        f"{slowest.name} took {times}."
     )
 
 

@@ -10,6 +10,7 @@ from cluster.reporting.values import Record, lines, record, word
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
 MOST_WORDS = 500
 RANKS_DONE = "the ranks are done, but "  # how cluster.run.runner begins to say what else failed
+IN_FORCE_UNKNOWN = "whether the links were in force to the end is not known"
 STOPPED = (-15, -2)  # signals with which we stop ranks
 
 
@@ -23,6 +24,11 @@ def root_cause_of(summary: Record) -> RootCause | None:
 def failure_of(summary: Record) -> str:
     """Return why a launch failed although its ranks were done; '' if it did not, or if ranks failed."""
     return "" if summary.get("status") == "failed" else word(summary.get("failure"), MOST_WORDS)
+
+
+def lost_words(lost: str) -> str:
+    """Say that links were lost; or, if the nodes did not tell at the end, that it is not known whether they were."""
+    return lost if lost.startswith(IN_FORCE_UNKNOWN) else f"links were lost: {lost}"
 
 
 def failed_ranks(

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from cluster.base.wording import counted, first_names
+from cluster.reporting.failures import IN_FORCE_UNKNOWN
 from cluster.reporting.run_data import BAD, GOOD, UNKNOWN, LinkFigures, Proof
 from cluster.reporting.values import Record, number, numbers, record, records, word, words
 
@@ -65,6 +66,8 @@ def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) ->
         )
         return Proof(BAD, f"{_count(broken, len(links))} broken", f"Not as asked: {said}.")
     if lost := word(summary.get("links_lost"), 500):
+        if lost.startswith(IN_FORCE_UNKNOWN):
+            return Proof(UNKNOWN, "not known at the end", f"{lost[0].upper()}{lost[1:]}.")
         return Proof(BAD, "lost during the run", f"Not all in force at the end: {lost}.")
     if changed := word(summary.get("links_changed"), 500):
         said = "As asked at the beginning of the run only; then"

@@ -7,7 +7,7 @@ from pathlib import Path
 from cluster.accounting.clocks import HostClock, read_clocks
 from cluster.accounting.collectives import Collective, by_key
 from cluster.base.wording import first_names
-from cluster.reporting.failures import RANKS_DONE, failure_of
+from cluster.reporting.failures import RANKS_DONE, failure_of, lost_words
 from cluster.reporting.run_data import CollectiveRow
 from cluster.reporting.values import (
     MOST_CONTRACT_BYTES,
@@ -42,7 +42,7 @@ def notes_of(folder: Path, summary: Record, contract: Record, config: Record) ->
         # Older versions wrote this also where ranks had failed.
         notes.append(failure if failure_of(summary) else failure.removeprefix(RANKS_DONE))
     elif lost := word(summary.get("links_lost"), 500):
-        notes.append(f"links that were lost: {lost}")
+        notes.append(lost_words(lost))
     if changed := word(summary.get("links_changed"), 500):
         then = "measured for the beginning of the run only; then"
         if summary.get("verified") is False:

@@ -7,6 +7,7 @@ from cluster.base.wording import counted
 from cluster.reporting.charts.attribution import MEANINGS
 from cluster.reporting.charts.critical_link import queue_ms
 from cluster.reporting.charts.helped import change_words
+from cluster.reporting.charts.learning import TESTS
 from cluster.reporting.charts.seconds import seconds_rows
 from cluster.reporting.lanes import lateness
 from cluster.reporting.link_stretches import carried_mb
@@ -14,6 +15,7 @@ from cluster.reporting.run_data import Attribution, CollectiveRow, Rank, RunData
 
 BUSY_SHARE = 0.05  # of a link's rate; mere acknowledgements take less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
+BY_WEIGHT = tuple(dict.fromkeys([*TEST_DIGITS, *TESTS]))  # as in tested_words, then the others
 DOING = {
     "compute": "computing",
     "strategy": "packing and mixing what is exchanged",
@@ -55,11 +57,11 @@ def tested_words(run: RunData) -> str:
 
 def last_test_words(run: RunData) -> str:
     """Return the most important figure of the last test of a run without an end; '' if there was none."""
-    tests = [one for one in run.measures if one.name in TEST_DIGITS]
-    last = max(tests, key=lambda one: (one.step, -list(TEST_DIGITS).index(one.name)), default=None)
+    tests = [one for one in run.measures if one.name in BY_WEIGHT]
+    last = max(tests, key=lambda one: (one.step, -BY_WEIGHT.index(one.name)), default=None)
     if last is None:
         return ""
-    figure = f"{last.value:.{TEST_DIGITS[last.name]}f}"
+    figure = f"{last.value:.{TEST_DIGITS.get(last.name, 4)}f}"
     return f"{last.name.replace('_', ' ')} {figure} at step {last.step}"
 
 

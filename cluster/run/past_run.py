@@ -102,10 +102,10 @@ def read_past_launch(folder: Path) -> PastLaunch:
 
 
 def read_past_run(folder: Path) -> PastRun:
-    """Read a run of node.train, or of a program with the same records, over links that did not change.
+    """Read a run of node.train, or of a program with the same records, over links that stayed as they were.
 
     Raises:
-        UsageError: it is no such run, a file is missing or damaged, or its links were not shaped, or changed.
+        UsageError: it is no such run, a file is missing or damaged, or its links were not shaped, changed or lost.
     """
     past = read_past_launch(folder)
     _refuse_changed_links(past)
@@ -191,7 +191,7 @@ def _refuse_changed_links(past: PastLaunch) -> None:
     """Refuse a run for whose later part the figures of its links are not known.
 
     Raises:
-        UsageError: a schedule, another command or the program itself changed them.
+        UsageError: a schedule, another command or the program itself changed them, or they were lost.
     """
     folder = past.folder
     if past.config.get("schedule"):
@@ -200,10 +200,12 @@ def _refuse_changed_links(past: PastLaunch) -> None:
             f"name a run without --schedule, or launch this one again: python -m cluster.launch -f {folder}",
         )
     summary = _read_document(folder / "summary.json") or {}
+    again = f"launch it again: python -m cluster.launch -f {folder}"
     if changed := summary.get("links_changed"):
+        raise UsageError(f"{folder}: its links changed while it ran: {shown(changed)}", again)
+    if lost := summary.get("links_lost"):
         raise UsageError(
-            f"{folder}: its links changed while it ran: {shown(changed)}",
-            f"launch it again: python -m cluster.launch -f {folder}",
+            f"{folder}: its links are not known to have lasted until it ended: {shown(lost)}", again
         )
 
 

@@ -30,7 +30,7 @@ from cluster.engine.node_fate import node_fate
 from cluster.live.live_run import LiveOptions, LiveRun, live_run
 from cluster.live.news import ClocksMeasured, Phase
 from cluster.reporting.after_run import report_run
-from cluster.reporting.failures import RANKS_DONE
+from cluster.reporting.failures import RANKS_DONE, lost_words
 from cluster.run.experiment import Experiment
 from cluster.run.host_clocks import measure_clocks
 from cluster.run.job import Job, make_job
@@ -184,7 +184,7 @@ def _incomplete(
     kept = "the node keeps it until two more runs have left unfetched results"
     if lost := summary["links_lost"]:
         return RunFailed(
-            f"{RANKS_DONE}links were lost: {lost}",
+            f"{RANKS_DONE}{lost_words(lost)}",
             "launch again: that applies them again",
             summary,
         )
@@ -326,7 +326,7 @@ def _collect(
     after = links_then.link_state
     links = sent_bytes(before, after) if after else {}
     load = compare_readings(before.shown, after.shown, hosts=prover.fleet.hosts) if after else None
-    is_changing = bool(job.schedule or links_then.changed)
+    is_changing = bool(job.schedule) or not links_then.stayed
     ends = {end.place: end for end in staging.ended}
     summary = {
         "run": folder.name,

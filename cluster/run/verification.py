@@ -17,6 +17,7 @@ from cluster.contract.proof import Standing
 from cluster.contract.prover import Looked, Prover
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
+from cluster.reporting.failures import IN_FORCE_UNKNOWN
 from cluster.run.job import Job
 from cluster.run.launch_words import LOOK
 from cluster.shaping.cluster_links import read_cluster_links
@@ -56,6 +57,11 @@ class LinksAfter(NamedTuple):
     lost: str
     changed: str
 
+    @property
+    def stayed(self) -> bool:
+        """Whether the figures of the links hold for the whole run: none was lost, and nothing has changed."""
+        return not (self.lost or self.changed)
+
 
 def links_after(
     prover: Prover, job: Job, standing: Standing | None, alive: Sequence[str]
@@ -81,11 +87,10 @@ def links_after(
             changed = "" if then is None else _changes_of_alive(prover, then, alive)
     except ClusterError as error:
         # A node is gone, and its counters with it, or its answer is invalid.
-        unknown = f"is not known: {error.message}"
-        in_force = f"whether they were in force to the end {unknown}"
         if is_whole:
+            in_force = f"{IN_FORCE_UNKNOWN}: {error.message}"
             return LinksAfter(None, in_force if job.link_state.links else "", "")
-        return LinksAfter(None, "", f"{STAYED} {unknown}" if then else "")
+        return LinksAfter(None, "", f"{STAYED} is not known: {error.message}" if then else "")
     lost = lost_links(job.link_state, after, alive)
     played = {pair for event in job.schedule if event.playback for pair in event.playback.pairs}
     changes = "; ".join(filter(None, [playing_words(after, played), changed]))

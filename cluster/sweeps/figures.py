@@ -36,7 +36,8 @@ class Figures:
         target: the target whose figure its tests have.
         reached_s: seconds from when the first rank was ready to the end of the first step whose test met the target.
         reached_step: that step.
-        reached_mbyte: payload that the strategy had sent by then, without headers.
+        reached_mbyte: payload that the strategy had sent by then, without headers; None also of a learner with actors,
+            as what these sent belongs to no step.
         best: best value of all tests; None if all are NaN.
         carried_mbyte: carried by all links together, headers included, without the traffic of tests.
         loop_s: seconds of rank 0's training, without startup and tests.
@@ -78,11 +79,12 @@ def make_figures(
     first_rank = numbers(next(iter(record(summary.get("seconds")).values()), None))
     seconds = first_rank if "total" in first_rank else {}
     wall_s = number(summary.get("wall_s"))
+    is_counted = not record(summary.get("experience"))
     return Figures(
         target,
         first["elapsed_s"] if first else None,
         first["step"] if first else None,
-        round(payload_to(first, steps) / 1e6, 1) if first else None,
+        round(payload_to(first, steps) / 1e6, 1) if first and is_counted else None,
         target.best(row[target.figure] for row in tests) if target else None,
         None if carried_bytes is None else round(carried_bytes / 1e6, 1),
         round(loop_s(seconds), 6) if seconds else None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from cluster.base.wording import counted, first_names
+from cluster.base.wording import counted, first_names, times_as_long
 from cluster.reporting.charts.heat_map import HeatCell, heat_map_chart
 from cluster.reporting.page import Page
 from cluster.reporting.sections import Rows, Section, Table
@@ -124,7 +124,7 @@ def _first_words(line: Line, lines: Sequence[Line]) -> str:
         return f"On {where} {line.variant} was first, {took}; no other is told apart from it."
     slower = [one for one in others if one.verdict == SLOWER]
     last = max(slower, key=lambda one: one.ratio or 0.0, default=None)
-    told = [f"{last.variant} took {last.ratio:.1f} times as long"] if last and last.ratio else []
+    told = [f"{last.variant} took {times_as_long(last.ratio)}"] if last and last.ratio else []
     for verdict, words in UNLIKE.items():
         names = [one.variant for one in others if one.verdict == verdict]
         told += [f"{words}: {first_names(names, MOST_NAMED)}"] if names else []

@@ -148,7 +148,7 @@ def summary(run, names, links, steps, *, program):
                 "of": "node1->node2",
                 "seconds": 3.0,
                 "factor": 2.0,
-                "words": "node1->node2 is 2.0 times slower than the median link",
+                "words": "node1->node2 takes 2.00 times as long per byte as the median link",
             },
             {
                 "cause": "evaluation",

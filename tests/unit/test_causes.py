@@ -9,6 +9,7 @@ from books import part, ring, ring_links
 from cluster.accounting.better_link import with_rate
 from cluster.accounting.bounds import Network
 from cluster.accounting.causes import (
+    Cause,
     Interval,
     causes_summary,
     find_causes,
@@ -97,7 +98,16 @@ def test_the_slow_link_is_named_with_what_it_cost():
     one = all_reduces(slow, 1)[0]
     saved_s = gloo_end(one, slow) - gloo_end(one, network())
     assert found[0].seconds == pytest.approx(10 * saved_s, rel=0.01)
-    assert found[0].words == "node2->node1 is 10.0 times slower than the median link"
+    assert found[0].words == "node2->node1 takes 10.00 times as long per byte as the median link"
+
+
+def test_what_is_worse_than_the_median_link_is_never_said_to_be_like_it():
+    """By rate and by delay in the same words, as `1.04 times slower` may be 4 % or 104 %."""
+    words = [Cause(cause, "a->b", factor=1.0044).words for cause in ("slow_link", "far_link")]
+    assert words == [
+        "a->b takes 1.004 times as long per byte as the median link",
+        "a->b delays packets 1.004 times as long as the median link",
+    ]
 
 
 def test_of_many_nodes_the_slow_link_is_named_too():
@@ -289,7 +299,7 @@ def test_what_is_not_worth_a_word_is_not_told():
     found = find_causes(all_reduces(slow), ranks(), slow)
     told = causes_summary(found, 100.0)
     assert told[0]["cause"] == "slow_link" and told[0]["factor"] == 10.0
-    assert sentence(told).startswith("slowed down by: node2->node1 is 10.0 times slower")
+    assert sentence(told).startswith("slowed down by: node2->node1 takes 10.00 times as long per")
     assert causes_summary(found, 1e5) == [] and sentence([]) == ""
 
 

@@ -147,18 +147,20 @@ def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **
 
 
 def test_links_that_are_as_they_were_have_neither_changed_nor_been_lost(prover, monkeypatch):
-    assert after(prover, monkeypatch, (links(), standing()))[1:] == ("", "")
+    told = after(prover, monkeypatch, (links(), standing()))
+    assert told[1:] == ("", "") and told.stayed
 
 
 def test_links_that_were_laid_again_during_the_run_are_told(prover, monkeypatch):
     told = after(prover, monkeypatch, (links(), standing("2")))
     assert told.changed == "links were applied again, or a trace has changed them (node2)"
-    assert told.lost == ""
+    assert told.lost == "" and not told.stayed
 
 
 def test_links_that_are_gone_are_lost_and_not_also_changed(prover, monkeypatch):
     told = after(prover, monkeypatch, (links(node2=None), standing("2")))
     assert told[1:] == ("those of node2 are not in force any more", "")
+    assert not told.stayed
 
 
 def test_a_trace_that_plays_at_the_end_of_a_run_is_told_unless_the_run_plays_it(
@@ -240,4 +242,6 @@ def test_where_nodes_do_not_tell_links_do_not_count_as_kept(prover, monkeypatch)
     monkeypatch.setattr(verification, "read_cluster_links", lost)
     told = links_after(prover, job(prover), None, ("node1", "node2"))
     assert told.link_state is None
-    assert "whether they were in force to the end is not known: node2 does not answer" in told.lost
+    words = "whether the links were in force to the end is not known: node2 does not answer"
+    assert told.lost == words
+    assert not told.stayed

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -13,9 +14,11 @@ from past_runs import PROGRAM, write_run
 import cluster.launch
 from cluster.accounting.alternatives import Alternative
 from cluster.accounting.summary import account
+from cluster.base.console import Console
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
+from cluster.run import runner, verification
 from cluster.run.experiment import Experiment
 from cluster.run.launch_again import (
     experiment_again,
@@ -26,8 +29,10 @@ from cluster.run.launch_again import (
     with_option,
 )
 from cluster.run.past_run import read_past_launch, read_past_run, same_links
+from cluster.run.rank_exit import RankExit
 from cluster.run.results import parse_max_results
 from cluster.run.run_folder import last_events
+from cluster.run.staging import Staging
 from cluster.run.trials import (
     Measured,
     Trial,
@@ -182,6 +187,10 @@ BAD = {
         lambda run: (run / "summary.json").write_text('{"links_changed": "applied\\nagain"}'),
         "its links changed while it ran",
     ),
+    "links lost": (
+        lambda run: (run / "summary.json").write_text('{"links_lost": "of node2"}'),
+        "its links are not known to have lasted until it ended: 'of node2'",
+    ),
     "summary": (
         lambda run: (run / "summary.json").write_text("[7]"),
         "summary.json is damaged: its content is not what a run writes",
@@ -201,7 +210,7 @@ def test_a_folder_that_is_damaged_is_refused_in_one_line(run, case, capsys):
 
 
 def test_a_run_whose_links_stayed_can_be_read(run):
-    (run / "summary.json").write_text('{"links_changed": ""}')
+    (run / "summary.json").write_text('{"links_changed": "", "links_lost": ""}')
     assert read_past_run(run).source == "asked"
 
 
@@ -431,6 +440,26 @@ def test_the_summary_has_the_critical_path_of_a_run_folder_and_none_where_it_can
     assert accounts_of(run, changing=True)["critical_path"] is None
     book(run, 6)  # one has no line in the ledger
     assert accounts_of(run)["critical_path"] is None
+
+
+@pytest.mark.parametrize("lost", [["node2"], []])
+def test_of_links_that_were_lost_on_the_way_no_time_is_explained(run, monkeypatch, lost):
+    """Their figures would be those of the beginning, and the later part of the run had other links, or none."""
+    book(run, 5)
+    past, before = read_past_launch(run), planned_link_state(plans())
+    then = {node: plan for node, plan in before.plans.items() if node not in lost}
+    after = replace(before, plans=then)
+    monkeypatch.setattr(verification, "read_cluster_links", lambda *_: after)
+    fleet = SimpleNamespace(nodes=past.spec.nodes, hosts={})
+    job = SimpleNamespace(spec=past.spec, link_state=before, places=past.places, schedule=())
+    staging = Staging([RankExit(place, 0, 1.0) for place in past.places])
+    prover = SimpleNamespace(fleet=fleet)
+    summary = runner._collect(prover, job, run, staging, 62.0, None, Console())
+    assert summary["links_lost"] == ("those of node2 are not in force any more" if lost else "")
+    assert summary["bounds"] == (None if lost else "asked")
+    for part in ("attribution", "what_if"):
+        assert (summary[part] is None) is bool(lost)
+    assert (summary["collectives"][0]["gloo_bound_s"] is None) is bool(lost)
 
 
 def book(folder, count):

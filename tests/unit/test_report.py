@@ -249,6 +249,31 @@ def test_a_run_without_an_end_has_the_last_test_and_says_why_no_seconds_are_know
     assert "was not predicted" in sentences.would_have_helped(run)
 
 
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"validation_loss": 2.5, "validation_bits": 3.60674}, "validation loss 2.5000"),
+        ({"validation_bits": 3.60674}, "validation bits 3.6067"),
+        ({"test_loss": 0.5}, "test loss 0.5000"),
+        ({"test_loss": 0.5, "test_return": 21.25}, "test return 21.2"),
+        ({"test_return": 21.25, "test_success": 0.75}, "test success 0.750"),
+        ({"test_loss": 0.5, "test_accuracy": 0.9}, "test accuracy 0.9000"),
+    ],
+)
+def test_a_run_without_an_end_has_its_last_test_whatever_was_tested(tmp_path, figures, said):
+    """A training of language has no accuracy."""
+    folder = make_run(tmp_path / "run")
+    (folder / "summary.json").unlink()
+    metrics = (folder / "metrics" / "node1.jsonl").read_text().splitlines()
+    lines = [line for line in map(json.loads, metrics) if line["event"] != "eval"]
+    tests = [
+        {"event": "eval", "rank": 0, "step": step, "time": BEGAN + step, "eval_s": 0.1} | tested
+        for step, tested in ((5, dict.fromkeys(figures, 9.0)), (10, figures))
+    ]
+    write_lines(folder / "metrics" / "node1.jsonl", [*lines, *tests])
+    assert answers(read_run(folder))["result"] == ("good", f"{said} at step 10")
+
+
 def test_a_run_of_which_only_the_beginning_was_timed_says_so(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
     assert read_run(folder).notes == []
@@ -456,7 +481,7 @@ def test_what_was_worse_than_its_peers_is_told_with_what_it_cost(tmp_path):
     folder = make_run(tmp_path)
     [found] = [one for one in sections(read_run(folder)) if one.key == "causes"]
     assert found.sentence.startswith(
-        "node1->node2 is 2.0 times slower than the median link: that cost 3.0 s"
+        "node1->node2 takes 2.00 times as long per byte as the median link: that cost 3.0 s"
     )
     assert found.sentence.endswith("; 1 other cause cost less.")
     change_summary(folder, causes=[7, {"words": "no seconds"}])

@@ -19,6 +19,7 @@ from cluster.reporting import sentences
 from cluster.reporting.charts.learning import learning_chart
 from cluster.reporting.charts.seconds import seconds_chart
 from cluster.reporting.charts.timeline import timeline_chart
+from cluster.reporting.failures import lost_words
 from cluster.reporting.lanes import slices
 from cluster.reporting.markdown import page_markdown
 from cluster.reporting.page import page_html
@@ -212,6 +213,22 @@ def test_links_that_were_lost_or_changed_are_not_said_to_be_as_asked(tmp_path):
     assert sentence(folder, "links").startswith("Not all in force at the end: node2->node1. ")
     (folder / "contract.json").unlink()
     assert answer(folder, "links") == ("bad", "lost during the run")
+
+
+@pytest.mark.parametrize("cause", [{"rank": "node2", "words": "was lost"}, None])
+def test_links_that_nodes_did_not_tell_of_at_the_end_are_not_said_to_be_lost(tmp_path, cause):
+    """One story in the note, the strip and the section: nobody knows."""
+    unknown = "the links were in force to the end is not known: node2 does not answer"
+    begin = "" if cause else "the ranks are done, but "
+    folder = make_run(tmp_path / "run")
+    failure = f"{begin}{lost_words(f'whether {unknown}')}"
+    status = "failed" if cause else "done"
+    told = {"failure": failure, "root_cause": cause, "status": status}
+    change_summary(folder, links_lost=f"whether {unknown}", links_changed="", **told)
+    assert read_run(folder).notes == [f"{begin}whether {unknown}"]
+    assert answer(folder, "links") == ("unknown", "not known at the end")
+    assert sentence(folder, "links").startswith(f"Whether {unknown}. ")
+    assert "lost:" not in page_markdown(run_page(read_run(folder)))
 
 
 def test_links_of_which_a_contract_says_nothing_are_not_proved(tmp_path):

@@ -9,7 +9,7 @@ from cluster.reporting.charts.learning import learning_chart
 from cluster.reporting.compare import comparison_page
 from cluster.reporting.differences import differences, series_of
 from cluster.reporting.read_run import read_run
-from cluster.reporting.run_data import Proof, RunData
+from cluster.reporting.run_data import Experience, Measure, Proof, RunData
 
 TRAIN = "python3 -m node.train --task ppo --eval-every 540"
 
@@ -44,6 +44,12 @@ def test_runs_are_compared(tmp_path):
     for curves in page.sections[1:3]:
         rows = curves.charts[0].data[curves.key]
         assert {row["run"] for row in rows} == {"a", "b"}
+
+
+def test_a_run_that_took_longer_is_not_said_to_have_taken_as_long(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("a", "b")]
+    page = comparison_page([runs[0], replace(runs[1], wall_s=21.35)])
+    assert page.lead == "a was the fastest, 21.3 s; b took 1.002 times as long."
 
 
 def test_a_run_is_compared_with_itself(tmp_path):
@@ -142,3 +148,51 @@ def test_bytes_are_on_a_logarithmic_axis_if_some_runs_sent_far_more(tmp_path, ti
     more = [replace(point, sent_bytes=times * point.sent_bytes) for point in one.steps]
     chart = sections([one, replace(one, name="b", steps=more)])["tests"].charts[0]
     assert chart.wide["hconcat"][2]["encoding"]["x"].get("scale", {}).get("type") == scale
+
+
+def learners(one, **values):
+    """The run as one of a learner, whose steps alone are recorded."""
+    steps = [point for point in one.steps if point.rank == 0]
+    return replace(one, **{"name": "l", "steps": steps, "experience": Experience({}, {})} | values)
+
+
+@pytest.mark.parametrize("key", ["tests", "losses"])
+def test_a_learner_has_no_curve_over_bytes_as_those_of_its_actors_belong_to_no_step(tmp_path, key):
+    one = read_run(make_run(tmp_path / "a"))
+    chart = sections([one, learners(one)])[key].charts[0]
+    assert len(chart.wide["hconcat"]) == 3
+    assert {row["run"] for row in chart.data[key] if "sent_mb" in row} == {"a"}
+    assert "scale" not in chart.wide["hconcat"][2]["encoding"]["x"]
+    assert len(sections([learners(one)])[key].charts[0].wide["hconcat"]) == 2
+
+
+def test_a_learner_that_was_killed_has_no_curve_over_bytes_either(tmp_path):
+    """No summary says what it was; its lines of experience do."""
+    one = read_run(make_run(tmp_path / "a"))
+    measures = [*one.measures, Measure("replay_ratio", 0, 10, 5.0, 1.0)]
+    killed = learners(one, experience=None, measures=measures)
+    assert len(sections([killed])["tests"].charts[0].wide["hconcat"]) == 2
+    assert len(learning_chart(killed).wide["vconcat"][0]["hconcat"]) == 2
+
+
+def with_tests(name, figure, steps):
+    """A run with tests of one figure, after these steps."""
+    measures = [Measure(figure, 0, step, float(step), 0.5) for step in steps]
+    return replace(run(), name=name, measures=measures)
+
+
+def test_runs_that_were_tested_once_do_not_take_the_curve_of_another_away():
+    """Together they have two tests of their accuracy, but none of them has a line of it."""
+    once = [with_tests(name, "test_accuracy", [10]) for name in "ab"]
+    chart = sections([*once, with_tests("c", "validation_loss", [10, 20])])["tests"].charts[0]
+    assert {row["run"] for row in chart.data["tests"]} == {"c"}
+    assert "tests" not in sections(once)
+
+
+def test_of_several_tests_that_runs_made_twice_the_most_important_one_is_drawn():
+    runs = [
+        with_tests("a", "validation_loss", [10, 20]),
+        with_tests("b", "test_accuracy", [10, 20]),
+    ]
+    chart = sections(runs)["tests"].charts[0]
+    assert {row["run"] for row in chart.data["tests"]} == {"b"}

@@ -51,6 +51,14 @@ def test_a_target_is_reached_at_the_step_of_which_a_test_first_says_so():
     assert found.communication_share == 0.6
 
 
+def test_what_a_learner_and_its_actors_sent_until_a_target_is_not_known():
+    """Only the learner writes lines of steps, so only its own bytes are in them."""
+    own = [row for row in steps([0.5, 0.86]) if row["rank"] == 0]
+    found = make_figures(own, SUMMARY | {"experience": {"pieces": 7}}, TARGET, 12e6)
+    assert (found.reached_step, found.reached_s, found.reached_mbyte) == (4, 4.0, None)
+    assert make_figures(own, SUMMARY | {"experience": None}, TARGET, 12e6).reached_mbyte == 4.0
+
+
 def test_what_never_got_there_says_how_far_it_came():
     found = make_figures(steps([0.5, 0.7]), SUMMARY, TARGET, 0)
     assert found.reached_s is found.reached_step is found.reached_mbyte is None
@@ -268,7 +276,17 @@ def test_the_best_is_chosen_by_pairs_not_by_the_seeds_that_were_left_to_it():
     lines = rank(outcomes(a=a, b=b))
     assert [(line.variant, line.verdict) for line in lines] == [("b", "best"), ("a", "slower")]
     assert lines[1].ratio == pytest.approx(2)
-    assert lead_words(lines) == "On wan b was first, 30.5 s; a took 2.0 times as long."
+    assert lead_words(lines) == "On wan b was first, 30.5 s; a took 2.00 times as long."
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [(1.044, "1.04"), (1.0044, "1.004"), (1.996, "2.00"), (1.00001, "1.00001")]
+)
+def test_what_is_slower_is_never_said_to_take_as_long(more, said):
+    best = [100.0, 100.2, 100.3]
+    lines = rank(outcomes(fedavg=best, ddp=[more * s for s in best]))
+    words = f"On wan fedavg was first, 100.2 s; ddp took {said} times as long."
+    assert lead_words(lines) == words
 
 
 def test_variants_that_beat_one_another_in_a_circle_are_told():
@@ -317,7 +335,7 @@ def test_the_lead_says_why_others_are_not_told_apart():
         )
     )
     assert lead_words(lines) == (
-        "On wan a was first, 11.0 s; g took 3.0 times as long; not told apart from it: e; short of the target: b; "
+        "On wan a was first, 11.0 s; g took 3.00 times as long; not told apart from it: e; short of the target: b; "
         "not compared, for too few runs: f; not ranked, as the host was the limit: c; without a run that is done: d."
     )
 
@@ -401,8 +419,8 @@ def test_each_problem_has_a_best_of_its_own():
         ("mobile", "a", "slower"),
     ]
     assert lead_words(lines) == (
-        "On wan a was first, 1.0 s; b took 2.0 times as long. "
-        "On mobile b was first, 3.0 s; a took 3.0 times as long."
+        "On wan a was first, 1.0 s; b took 2.00 times as long. "
+        "On mobile b was first, 3.0 s; a took 3.00 times as long."
     )
 
 

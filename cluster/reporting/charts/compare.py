@@ -57,7 +57,7 @@ def losses_chart(runs: Sequence[RunData]) -> Chart | None:
 
 def tests_chart(runs: Sequence[RunData]) -> Chart | None:
     """Return the curves of the most important test that a run made twice; None if none did."""
-    name = chosen_test([one for run in runs for one in run.measures])
+    name = chosen_test(*(run.measures for run in runs))
     if name is None:
         return None
 
@@ -95,8 +95,8 @@ def _curves(
 def _scale(axis: str, rows: Rows) -> Spec:
     """Return the scale of an axis: logarithmic for bytes if some runs sent many times as much as others."""
     most: dict[object, float] = {}
-    for row in rows if axis == "sent_mb" else []:
-        most[row["run"]] = max(most.get(row["run"], 0.0), number(row.get(axis)) or 0.0)
+    for row in (row for row in rows if axis == "sent_mb" and axis in row):
+        most[row["run"]] = max(most.get(row["run"], 0.0), number(row[axis]) or 0.0)
     if not most or max(most.values()) < MANY_TIMES * min(most.values()):
         return {"axis": {"tickCount": 5}}
     ticks = [0, *(10**power for power in range(7))]

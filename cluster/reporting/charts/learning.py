@@ -1,5 +1,6 @@
 """What was learnt: loss, tests and returns against steps, seconds, bytes and environment steps."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ TESTS = (
     *("test_accuracy", "test_return", "test_success", "validation_loss", "validation_bits"),
     *("test_loss", "test_length"),
 )
+LEARNERS = "replay_ratio"  # a figure that only a learner with actors has
 AXES = {
     "step": "step",
     "at_s": "seconds",
@@ -56,9 +58,10 @@ def figures(run: RunData, most: int = MOST_POINTS) -> list[Figure]:
     return [figure for figure in found if len(figure.rows) > 1]
 
 
-def chosen_test(measures: Sequence[Measure]) -> str | None:
-    """Return the name of the most important test that was made twice; None if none was."""
-    return next((name for name in TESTS if sum(one.name == name for one in measures) > 1), None)
+def chosen_test(*runs: Sequence[Measure]) -> str | None:
+    """Return the name of the most important test that one of the runs made twice; None if none did."""
+    counts = [Counter(one.name for one in measures) for measures in runs]
+    return next((name for name in TESTS if any(count[name] > 1 for count in counts)), None)
 
 
 class Clock:
@@ -77,8 +80,9 @@ class Clock:
             self._ended_s[point.step] = max(point.at_s, self._ended_s.get(point.step, 0.0))
         self._env_steps = _so_far(one for one in run.measures if one.name == "env_steps")
         self.has_env_steps = bool(self._env_steps)
-        # Traffic between a learner and its actors belongs to no step.
-        self.has_bytes = so_far > 0 and run.experience is None
+        # Traffic between a learner and its actors belongs to no step; if it was killed, no summary tells what it was.
+        is_learner = run.experience is not None or any(m.name == LEARNERS for m in run.measures)
+        self.has_bytes = so_far > 0 and not is_learner
 
     def axes(self) -> list[str]:
         """Return the axes that are meaningful in this run."""
@@ -88,9 +92,9 @@ class Clock:
         return ["step", "at_s", *more]
 
     def place(self, step: int, at_s: float) -> dict[str, float]:
-        """Return a moment's position on every axis."""
+        """Return a moment's position on every axis on which it is known."""
         found: dict[str, float] = {"step": step, "at_s": round(at_s, 3)}
-        if step in self._sent_mb:
+        if self.has_bytes and step in self._sent_mb:
             found["sent_mb"] = self._sent_mb[step]
         before = (
             [steps for when_s, steps in self._env_steps if when_s <= at_s]
