@@ -81,9 +81,11 @@ class Step(NamedTuple):
     compute_s: MaybeNumber = None
     """Seconds of computing: passes over the model, steps of the optimiser."""
     comm_s: MaybeNumber = None
-    """Seconds in which the rank did nothing but wait for a collective."""
+    """Seconds in which the rank did nothing but wait for a collective; for a learner, of messages and waiting."""
     strategy_s: MaybeNumber = None
     """Seconds of the strategy's other work: packing, compressing, mixing, an outer optimiser."""
+    waiting_s: MaybeNumber = None
+    """For a learner: the part of `comm_s` in which it waited for experience."""
 
 
 class Rollout(NamedTuple):
@@ -265,7 +267,9 @@ class End(NamedTuple):
     """Seconds by bucket, of which exactly one runs at any time, and their sum `total`: `startup` (until the first
     step), `data`, `rollout`, `compute` (passes over the model, steps of the optimiser), `strategy` (packing,
     compressing, mixing, an outer optimiser), `comm` (only waiting for a collective, which includes waiting for a slower
-    rank; at the end, until the other ranks' kernels have acknowledged all data), `eval`, `checkpoint`, `other`."""
+    rank; at the end, until the other ranks' kernels have acknowledged all data; for a learner and its actors,
+    handling messages), `waiting` (only for these: a learner lacks experience or, at the end, goodbyes; an actor's
+    window is full, or it needs newer weights; bytes may be under way meanwhile), `eval`, `checkpoint`, `other`."""
     sent_bytes: dict[Name, Count] = {}  # noqa: RUF012
     """Payload bytes that this rank's collectives have sent, by purpose: the algorithm's own count, without headers."""
     collectives: list[CollectiveSum] = []  # noqa: RUF012

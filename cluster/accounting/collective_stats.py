@@ -56,7 +56,8 @@ def _is_among(line: CollectiveLine, world_size: int) -> bool:
 def bucket_seconds(ends: Ends, collectives: Sequence[Collective]) -> dict[str, dict[str, float]]:
     """Return the seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
 
-    For collectives beyond those that have a line of their own, the same share counts as waiting.
+    For collectives beyond those that have a line of their own, the same share counts as waiting. What a learner or an
+    actor itself booked as `waiting` is added: its messages have no lines.
     """
     waiting_s, waited_s = _waits(collectives)
     buckets = {}
@@ -147,11 +148,12 @@ def _waits(collectives: Sequence[Collective]) -> tuple[dict[int, float], dict[in
 
 
 def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, float]:
-    """Return the same buckets, with `transfer` and `waiting` instead of `comm`."""
+    """Return the same buckets, with `transfer` and `waiting` instead of `comm`; the rank's own `waiting` is added."""
     split: dict[str, float] = {}
     for name, value in seconds.items():
         parts = {"transfer": value - waiting_s, "waiting": waiting_s}
-        split |= parts if name == "comm" else {name: value}
+        for part, s in (parts if name == "comm" else {name: value}).items():
+            split[part] = split.get(part, 0.0) + s
     return split
 
 

@@ -46,9 +46,9 @@ COLUMNS = (
 def metric_rows(folder: Path) -> list[Row]:
     """Return a row for every step of every rank, ordered by step; values that a step did not have are left out.
 
-    `elapsed_s` counts from when the first rank was ready, `waiting_s` is how long a slower rank had not arrived yet
-    (docs/run-folder.md; left out if another rank's part in a collective of the step is unknown), `sent_bytes` are this
-    step's, of the strategy alone.
+    `elapsed_s` counts from when the first rank was ready, `waiting_s` is how long a slower rank had not arrived yet, or
+    a learner lacked experience (docs/run-folder.md; left out if another rank's part in a collective of the step is
+    unknown), `sent_bytes` are this step's, of the strategy alone.
 
     Raises:
         UsageError: the folder is not a run's, or its program wrote no metrics.
@@ -64,11 +64,12 @@ def metric_rows(folder: Path) -> list[Row]:
         so_far = 0
         for line in (line for line in own if isinstance(line, Step)):
             so_far += line.sent_bytes
+            own_s, others_s = line.waiting_s, waiting.seconds(ranks.index(node), line.step)
             rest = {
                 "rank": ranks.index(node),  # not what the line says: a node could write for another
                 "node": node,
                 "elapsed_s": round(line.time - began, 6),
-                "waiting_s": waiting.seconds(ranks.index(node), line.step),
+                "waiting_s": others_s if own_s is None else own_s,
                 "sent_bytes_so_far": so_far,
             }
             rows.append(_row([rollouts.get(line.step), tests.get(line.step), line], rest))

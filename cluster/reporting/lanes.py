@@ -88,14 +88,16 @@ def _of_rank(
 def _fill(step: StepPoint, start_s: float, busy: Sequence[Slice]) -> Iterator[Slice]:
     """Fill the free time of a step: computing first, for as long as it took, then strategy and communication.
 
-    Communication is placed here only without a ledger; it counts as transfer, as waiting cannot be told apart.
-    The rest is `other`.
+    Communication is placed here only without a ledger; it counts as transfer, except what a learner waited: other ranks
+    cannot tell waiting apart. The rest is `other`.
     """
     is_known = any(one.kind in ("transfer", "waiting") for one in busy)
+    waiting_s = 0.0 if is_known else min(step.waiting_s, step.comm_s)
     left_s = {
         "compute": step.compute_s,
         "strategy": step.strategy_s,
-        "transfer": 0.0 if is_known else step.comm_s,
+        "transfer": 0.0 if is_known else step.comm_s - waiting_s,
+        "waiting": waiting_s,
         "other": step.at_s - start_s,
     }
     for begin_s, end_s in _free(busy, start_s, step.at_s):

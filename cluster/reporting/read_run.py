@@ -327,6 +327,7 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
             float(line.sent_bytes),
             max(0.0, line.strategy_s or 0.0),
             _not_finite(line.loss),
+            max(0.0, line.waiting_s or 0.0),
         )
 
 

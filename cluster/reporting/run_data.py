@@ -226,6 +226,7 @@ class StepPoint:
         at_s: seconds since the run's first event.
         loss: None if it is missing or not finite.
         not_finite: "NaN" or "infinite" if the loss was that, else ''.
+        waiting_s: of `comm_s`, what a learner waited for experience.
     """
 
     rank: int
@@ -237,6 +238,7 @@ class StepPoint:
     sent_bytes: float
     strategy_s: float = 0.0
     not_finite: str = ""
+    waiting_s: float = 0.0
 
 
 @dataclass(frozen=True)

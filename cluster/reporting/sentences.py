@@ -20,7 +20,7 @@ DOING = {
     "compute": "computing",
     "strategy": "packing and mixing what is exchanged",
     "transfer": "moving bytes",
-    "waiting": "waiting for a slower rank",
+    "waiting": "waiting for other ranks",
     "eval": "testing",
     "rollout": "acting in environments",
     "checkpoint": "writing checkpoints",

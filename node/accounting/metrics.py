@@ -12,11 +12,12 @@ from protocol.places import COLLECTIVES, METRICS, rank_file
 
 # startup: imports, data, joining the other ranks. rollout: stepping environments. compute: passes over the model, and
 # steps of the optimiser over its parameters. strategy: the rest of a strategy's work: packing, compressing, mixing,
-# an outer optimiser. comm: only waiting for a collective, so also for a slower rank. eval: testing, on rank 0, and
-# what ranks exchange for that. checkpoint: writing and reading checkpoints. other: everything else.
+# an outer optimiser. comm: only waiting for a collective, so also for a slower rank; for a learner and its actors:
+# handling messages. waiting: a learner or an actor has nothing to do until a message comes. eval: testing, on rank 0,
+# and what ranks exchange for that. checkpoint: writing and reading checkpoints. other: everything else.
 BUCKETS = (
     *("startup", "data", "rollout", "compute", "strategy"),
-    *("comm", "eval", "checkpoint", "other"),
+    *("comm", "waiting", "eval", "checkpoint", "other"),
 )
 
 

@@ -105,8 +105,10 @@ class _Acting:
             self._pull_if_due()
         is_full = self._socket.is_full
         waits, begun_at = is_full or self._must_wait_for_weights(), time.monotonic()
+        with self._clock.measure("waiting" if waits else "comm"):
+            messages = self._socket.receive(WAIT_S if waits else 0.0)
         with self._clock.measure("comm"):
-            self._heed(self._socket.receive(WAIT_S if waits else 0.0))
+            self._heed(messages)
             if self._relay:
                 self._take_broadcasts(self._relay)
         if not waits:

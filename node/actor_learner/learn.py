@@ -101,7 +101,7 @@ class _Learning:
                 loss = self._turn(update)
             if self._config.run_dir:
                 write_model(self._config.run_dir, self._learner.tested)
-            with self._clock.measure("comm"):
+            with self._clock.measure("waiting"):
                 self._socket.finish(GOODBYE_S)
         finally:
             self._socket.close()
@@ -125,15 +125,18 @@ class _Learning:
     def _update(self, update: int) -> float:
         before = self._clock.read()
         with self._clock.measure("comm"):
-            self._take(update - 1, 0.0)
+            self._take(update - 1)
             self._require_actors()
             while not self._learner.is_ready:
-                self._take(update - 1, WAIT_S)
+                with self._clock.measure("waiting"):
+                    self._socket.wait(WAIT_S)
+                self._take(update - 1)
                 self._require_actors()
         with self._clock.measure("compute"):
             set_learning_rate(self._optimizer, self._config, update)
             loss = self._learner.update(update)
         after, sent = self._clock.read(), self._sent_bytes()
+        waiting_s = after["waiting"] - before["waiting"]
         if update > self._done + 1:  # the first one includes the wait for enough experience
             self._update_s += after["total"] - before["total"]
         line = Step(
@@ -143,7 +146,8 @@ class _Learning:
             sent_bytes=sent - self._sent_before,
             loss=loss,
             compute_s=after["compute"] - before["compute"],
-            comm_s=after["comm"] - before["comm"],
+            comm_s=after["comm"] - before["comm"] + waiting_s,
+            waiting_s=waiting_s,
         )
         self._metrics.write(line)
         self._sent_before = sent  # what is published now counts as the next update's
@@ -157,10 +161,10 @@ class _Learning:
                 f" {self._config.silence_s:.0f} s"
             )
 
-    def _take(self, update: int, timeout_s: float) -> None:
+    def _take(self, update: int) -> None:
         """Take the experience that has arrived, as far as there is room."""
         if self._learner.room > 0:
-            for arrival in self._socket.receive(update, timeout_s, self._learner.room):
+            for arrival in self._socket.receive(update, most=self._learner.room):
                 try:
                     self._take_one(arrival, update)
                 except ValueError:

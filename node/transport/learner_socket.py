@@ -146,6 +146,10 @@ class LearnerSocket:
         for rank, (route, have) in subscribed.items():
             self._stream(route, rank, have, waited=True)
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait at most `timeout_s` for a message, without taking it."""
+        self._socket.poll(max(0.0, timeout_s) * 1000)
+
     def receive(
         self, update: int, timeout_s: float = 0.0, most: int = MOST_AT_ONCE
     ) -> list[Arrival]:
@@ -159,7 +163,7 @@ class LearnerSocket:
         self._update = update
         self._must_assign |= self._topology in CHILDREN and self._look_due()
         arrivals: list[Arrival] = []
-        self._socket.poll(max(0.0, timeout_s) * 1000)
+        self.wait(timeout_s)
         for _ in range(MOST_AT_ONCE):
             if len(arrivals) >= most:
                 break

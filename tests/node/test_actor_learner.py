@@ -23,6 +23,7 @@ from node.tasks.actor_learner import ActorPart
 from node.tasks.mapf import Mapf
 from node.training.config import parse_config
 from node.transport import learner_socket
+from node.transport.actor_socket import ActorSocket
 from node.transport.messages import Experience
 from node.transport.sockets import endpoint
 
@@ -112,6 +113,30 @@ def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights,
     assert end["sent_bytes"]["weights"] > 0
     model = Network(SIZES["small"])
     model.load_state_dict(torch.load(tmp_path / "model.pt"))
+
+
+def test_a_learner_says_how_long_it_lacked_experience_and_an_actor_how_long_weights(
+    tmp_path, monkeypatch
+):
+    """There are 13 episodes or more in 200 steps, and each of two processes takes 0.4 s or more to hand one over."""
+    hand_over = ActorSocket.hand_over
+
+    def late(self, experience):
+        time.sleep(0.4)
+        hand_over(self, experience)
+
+    monkeypatch.setattr(ActorSocket, "hand_over", late)
+    run = Run(tmp_path, flags(tmp_path, 20))
+    seconds = run.finish()["seconds"]
+    first, *others = run.events(0, "step")
+    assert 2.0 < first["waiting_s"] <= first["comm_s"]
+    # From then on it draws from the replay, and waits for nobody.
+    assert {line["waiting_s"] for line in others} == {0.0}
+    assert seconds["waiting"] >= first["waiting_s"]
+    messages_s = sum(line["comm_s"] - line["waiting_s"] for line in (first, *others))
+    assert messages_s <= seconds["comm"] + 1e-6
+    for rank in (1, 2):
+        assert run.events(rank, "end")[0]["seconds"]["waiting"] > 0
 
 
 @pytest.mark.slow
@@ -463,7 +488,7 @@ def test_the_time_with_a_full_window_is_counted():
     acting._have = 0
     while not acting._socket.is_full:
         acting._turn()
-    assert acting._told()["window_full_share"] == 0
+    assert acting._told()["window_full_share"] == acting._clock.read()["waiting"] == 0
     begun_at = time.monotonic()
     for _ in range(5):
         acting._turn()  # waits
@@ -473,6 +498,7 @@ def test_the_time_with_a_full_window_is_counted():
     begun_at, ended_at = acting._acting_s
     acting._close(told)
     assert waited_s >= 0.2
+    assert 0.2 <= acting._clock.read()["waiting"] <= waited_s
     assert told["window_full_share"] == pytest.approx(waited_s / (ended_at - begun_at), rel=0.1)
 
 

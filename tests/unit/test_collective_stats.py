@@ -120,6 +120,24 @@ def test_what_is_waited_for_in_tests_is_none_of_comm():
     assert buckets["node2"] == {"compute": 10.0, "transfer": 1.0, "waiting": 0.0, "total": 11.0}
 
 
+def test_what_a_learner_waited_for_experience_is_waiting_and_no_transfer():
+    """Its messages have no lines."""
+    seconds = {"startup": 5.0, "compute": 10.0, "waiting": 80.0, "comm": 5.0, "total": 100.0}
+    buckets = bucket_seconds({"node1": end_line(seconds=seconds), "node2": None}, [])
+    split = {"startup": 5.0, "compute": 10.0, "waiting": 80.0, "transfer": 5.0, "total": 100.0}
+    assert buckets == {"node1": split}
+
+
+def test_a_rank_s_own_waiting_adds_to_that_for_collectives():
+    collectives = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
+    end_5s = end(5.0)
+    for own_s in (0.0, 2.0):
+        own = end_5s._replace(seconds=end_5s.seconds | {"waiting": own_s, "total": 15.0 + own_s})
+        buckets = bucket_seconds({"node1": own, "node2": None, "node3": None}, collectives)
+        split = {"compute": 10.0, "transfer": 2.0, "waiting": 3.0 + own_s, "total": 15.0 + own_s}
+        assert buckets == {"node1": split}
+
+
 def test_rows_compare_with_bounds():
     """Two all-reduces end 2 s after the last rank entered; a hidden one is counted but not timed."""
     both = [ring(3, 300, entered=[t, t + 1.0, t], ended=t + 3.0) for t in (0.0, 10.0)]

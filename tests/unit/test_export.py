@@ -93,6 +93,18 @@ def waits(folder):
     return found
 
 
+def test_a_learner_says_itself_how_long_it_waited(folder):
+    """A learner and its actor, which make no collectives; one of an earlier version did not say it."""
+    for one in (folder / "metrics").glob("*.collectives.jsonl"):
+        one.write_text("")
+    steps = [
+        {"event": "step", "rank": 0, "step": step, "time": 100.0 + step, "sent_bytes": 0} | said
+        for step, said in ((1, {"comm_s": 0.9, "waiting_s": 0.75}), (2, {"comm_s": 0.9}))
+    ]
+    write(folder / "metrics" / "node1.jsonl", steps)
+    assert waits(folder)["node1"] == [0.75, None]
+
+
 def test_of_an_exchange_without_the_other_s_part_waiting_is_unknown(folder):
     for rank in range(2):
         books = [line("exchange", {1 - rank: 40}, sources=[1 - rank], at=101.0, step=1)]

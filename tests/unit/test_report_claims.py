@@ -400,6 +400,37 @@ def test_seconds_below_zero_break_no_lane(tmp_path):
     assert all(a.end_s <= b.start_s + 1e-9 for a, b in zip(own, own[1:], strict=False))
 
 
+def test_what_a_learner_waited_is_drawn_as_waiting(tmp_path):
+    """A learner and its actors make no collectives, and one of an earlier version did not say how long it waited."""
+    folder = make_run(tmp_path / "run")
+    for path in (folder / "metrics").glob("*.collectives.jsonl"):
+        path.unlink()
+    start = {"event": "start", "rank": 0, "time": BEGAN}
+    step = {"event": "step", "rank": 0, "time": BEGAN + 10.0, "step": 1, "sent_bytes": 0}
+    step |= {"compute_s": 1.0, "comm_s": 8.5}
+    acted = {"event": "rollout", "time": BEGAN + 9.0, "step": 0, "env_steps": 64, "episodes": 2}
+    for rank in (1, 2):
+        lines = [one | {"rank": rank} for one in (start, acted)]
+        write_lines(folder / "metrics" / f"node{rank + 1}.jsonl", lines)
+    for waited, kinds in (({"waiting_s": 8.0}, ["transfer", "waiting"]), ({}, ["transfer"])):
+        write_lines(folder / "metrics" / "node1.jsonl", [start, step | waited])
+        run = read_run(folder)
+        own = [one for one in slices(run) if one.rank == 0 and one.kind != "startup"]
+        assert [one.kind for one in own] == ["compute", *kinds, "other"]
+        assert ("A learner waits" in timeline_chart(run).caption) == ("waiting" in kinds)
+        lasted_s = {one.kind: one.end_s - one.start_s for one in own}
+        assert lasted_s["transfer"] == pytest.approx(8.5 - waited.get("waiting_s", 0.0))
+
+
+def test_where_ranks_wait_for_others_need_not_be_slower(tmp_path):
+    """A learner waits for experience, of which some may be under way."""
+    folder = make_run(tmp_path / "run")
+    seconds = {"compute": 15.0, "transfer": 5.0, "waiting": 80.0, "total": 100.0}
+    change_summary(folder, seconds={"node1": seconds})
+    said = sentences.where_time_went(read_run(folder))
+    assert said.endswith("spent 80% waiting for other ranks, 15% computing and 5% moving bytes.")
+
+
 @pytest.mark.parametrize("letter", ["\ufffe", "\uffff", "\U0001ffff"])
 def test_letters_that_xml_lacks_are_escaped(tmp_path, letter):
     folder = make_run(tmp_path / "run")

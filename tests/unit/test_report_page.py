@@ -162,6 +162,7 @@ def test_colours_can_be_told_from_the_paper_and_from_each_other():
     touching += [("compute", "strategy"), ("strategy", "transfer"), ("strategy", "waiting")]
     touching += [("compute", "waiting"), ("rollout", "compute"), ("rollout", "transfer")]
     touching += [("startup", "data"), ("data", "rollout"), ("data", "compute")]
+    touching += [("rollout", "waiting"), ("waiting", "other")]  # of an actor
     for a, b in touching:
         for mode in (0, 1):
             for blindness in BLIND:

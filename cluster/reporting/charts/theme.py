@@ -20,7 +20,7 @@ KIND_COLOURS = {
     "compute": ("#0b5fa5", "#4fa3e0"),
     "strategy": ("#160896", "#4c4cf6"),
     "transfer": ("#b53a00", "#f07f3c"),
-    "waiting": ("#b08c00", "#f2e08a"),
+    "waiting": ("#b08c00", "#f0f69c"),
     "eval": ("#00785a", "#2fc79b"),
     "rollout": ("#7a1f6b", "#f2c2e4"),
     "checkpoint": ("#5b5fc7", "#a3a6f5"),

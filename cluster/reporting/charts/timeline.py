@@ -45,7 +45,8 @@ def timeline_chart(run: RunData) -> Chart | None:
     if found:
         caption = "A lane a rank. Waiting: a slower rank had not come yet. Transfer: all were there, bytes under way."
         caption += cut_words(len(run.ranks), MOST_LANES, "ranks")
-    if any(one.kind == "rollout" for one in found):
+    if "rollout" in kinds:
+        caption += " A learner waits for experience." if "waiting" in kinds else ""
         caption += " Of actors only from when to when they acted is known."
     if links:
         caption += " A lane a link, of those that carried most: the stronger its colour, the nearer it was to its rate."

@@ -119,6 +119,13 @@ ACCOUNTING = (
         "tests/unit/test_sweep.py::test_a_run_whose_accounts_are_lost_is_not_ranked_by_its_wall_time",
     ),
     Mutation(
+        "a rank's own waiting replaces that for collectives",
+        "cluster/accounting/collective_stats.py",
+        "split[part] = split.get(part, 0.0) + s",
+        "split[part] = s",
+        OF_BYTES + "test_a_rank_s_own_waiting_adds_to_that_for_collectives",
+    ),
+    Mutation(
         "a rank is who its lines say",
         "cluster/accounting/metrics_table.py",
         '"rank": ranks.index(node),',

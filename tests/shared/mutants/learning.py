@@ -175,6 +175,21 @@ LEARNING = (
         "tests/node/test_transport.py::test_the_share_that_changed_is_that_of_all_answers_also_where_all_numbers_are_sent",
     ),
     Mutation(
+        "what an actor waits for counts as its messages",
+        "node/actor_learner/act.py",
+        'self._clock.measure("waiting" if waits else "comm")',
+        'self._clock.measure("comm")',
+        "tests/node/test_actor_learner.py::test_the_time_with_a_full_window_is_counted",
+    ),
+    Mutation(
+        "a learner waits for nothing",
+        "node/actor_learner/learn.py",
+        'waiting_s = after["waiting"] - before["waiting"]',
+        "waiting_s = 0.0",
+        "tests/node/test_actor_learner.py"
+        "::test_a_learner_says_how_long_it_lacked_experience_and_an_actor_how_long_weights",
+    ),
+    Mutation(
         "a long test counts as silence",
         "node/actor_learner/silence.py",
         "BUSY_SHARE = 0.25",
