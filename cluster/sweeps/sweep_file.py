@@ -1,5 +1,6 @@
-"""Reads a sweep: an experiment with lists; single values apply to all of its runs. Pure, but for reading the file.
+"""Reads a sweep, like an experiment with lists: single values apply to all of its runs. Pure, but for reading the file.
 
+    kind: sweep                      # may be left out
     nodes: 4
     profile: [mobile, wan]
     seed: [1, 2, 3]                  # repetitions: runs of one seed are compared with each other
@@ -13,8 +14,9 @@
     predict: [poor]                  # rank the same runs on these profiles' links, too, as predicted
 
 `program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if that is not the script's own;
-`options` and `seed` are then its arguments. Paths are relative to the current folder, as on the command line. The same
-keys are flags of `python -m cluster.sweep`, lists with commas, and override the file's.
+`options` and `seed` are then its arguments. The same keys are flags of `python -m cluster.sweep`, lists with commas,
+and override the file's. Unlike an experiment's, paths are relative to the current folder, as on the command line;
+`verify` is true or false; and there is no key but those of KEYS (no hosts, gpus, schedule, …).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ from cluster.base.yaml_file import read_yaml_and_words
 from cluster.reporting.values import number
 from protocol.link import WIRE_CHOICES
 
+KIND, SWEEP = "kind", "sweep"
 MOST_CELLS = 10_000
 NOT_OPTIONS = ("seed", "dry-run", "resume", "run-dir")
 HIGHER = {
@@ -100,7 +103,7 @@ KEYS: dict[str, str] = {
     "verify": "verify",
     "predict": "predict",
 }
-"""Key of the file -> attribute of Sweep."""
+"""Every key of the file but `kind` -> attribute of Sweep."""
 AS_WORDS = {
     *("image", "cpus", "memory", "profile", "topology", "program", "folder", "options", "variants"),
     "predict",
@@ -112,14 +115,19 @@ def load_document(path: Path) -> dict[str, object]:
     """Load a sweep file without parsing its values; words of a command are kept as its user typed them.
 
     Raises:
-        UsageError: the file is missing, no YAML or no mapping, or a key is unknown.
+        UsageError: the file is missing, no YAML or no mapping, of another kind, or a key is unknown.
     """
     document, words = read_yaml_and_words(path, "write it like examples/sweeps/strategies.yml")
     if not isinstance(document, dict) or not isinstance(words, dict):
         raise UsageError(f"{path}: a sweep is a mapping of keys to values or lists", "profile: wan")
+    if (kind := document.pop(KIND, SWEEP)) != SWEEP:
+        raise UsageError(
+            f"{path}: {KIND} is {shown(kind)}",
+            f"{KIND}: {SWEEP}, or leave it out; to run an experiment: python -m cluster.launch -f FILE",
+        )
     for key in document:
         if key not in KEYS:
-            raise unknown(f"key in {path}:", str(key), KEYS)
+            raise unknown(f"key in {path}:", str(key), (KIND, *KEYS))
     return {key: words[key] if key in AS_WORDS else document[key] for key in document}
 
 
