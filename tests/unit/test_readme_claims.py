@@ -27,6 +27,15 @@ def test_every_file_that_the_readme_names_is_there():
         assert any(place.exists() for place in places), name
 
 
+def test_nobody_is_told_to_install_this_project_from_a_registry():
+    """It is in none: whoever registers its name would be installed."""
+    told = re.compile(r"pip install (-\S+ )*'?gradwire(?![-\w])")  # not the name of a wheel
+    pages = [p for p in (PROJECT_DIR / "docs").rglob("*.md") if p.name != "LOG.md"]
+    code = [path for folder in ("cluster", "node") for path in (PROJECT_DIR / folder).rglob("*.py")]
+    assert told.search("pip install 'gradwire[report]'")
+    assert [path for path in (*pages, *code) if told.search(path.read_text())] == []
+
+
 def test_its_map_shows_every_folder():
     shown, package = [], ""
     for line in folder_map():
