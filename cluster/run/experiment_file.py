@@ -143,7 +143,7 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
     if is_folder or (path.name == RUN_FILE and not is_file(path)):
         return None
-    document, words = read_yaml_and_words(path, HINT)
+    document, words = read_yaml_and_words(path, f"{HINT}; {AGAIN}")
     kind = document.get(KIND) if isinstance(document, dict) else None
     if isinstance(document, dict) and isinstance(words, dict) and kind == EXPERIMENT:
         return _parse(path, _by_name(document), _by_name(words))

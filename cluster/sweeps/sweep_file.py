@@ -22,6 +22,7 @@ and override the file's. Unlike an experiment's, paths are relative to the curre
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml_and_words
@@ -148,17 +149,20 @@ def parse_sweep(document: Mapping[str, object]) -> Sweep:
 def _integers(value: object, key: str) -> tuple[int, ...]:
     found = []
     for one in _list(value, key):
-        if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < 2**31:
+        if not _is_whole(one):
             raise UsageError(f"{key}: {shown(one)} is no whole number", f"{key}: [1, 2, 3]")
         found.append(one)
     return tuple(found)
 
 
 def _integer(value: object, key: str) -> int:
-    found = () if isinstance(value, list) else _integers(value, key)
-    if found in ((), (0,)):
+    if not _is_whole(value) or value == 0:
         raise UsageError(f"{key} is {shown(value)}", f"{key}: 3, one for all runs")
-    return found[0]
+    return value
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def _words(value: object, key: str) -> tuple[str, ...]:
@@ -189,7 +193,7 @@ def _list(value: object, key: str) -> list[object]:
     if not found:
         raise UsageError(f"{key} is an empty list", "leave it out, or give a value")
     if any(one in found[:index] for index, one in enumerate(found)):
-        raise UsageError(f"{key} has a value twice: {shown(found)}")
+        raise UsageError(f"{key} has a value twice: {shown(found)}", "leave one of them out")
     return found
 
 

@@ -242,6 +242,16 @@ def test_options_of_a_profile_are_refused_without_one(shape, words, option):
     assert (code, said.splitlines()[0]) == (2, f"error: {flag} is for --profile NAME")
 
 
+@pytest.mark.parametrize("words", [("--profile", "wan"), ("--clear",)])
+@pytest.mark.parametrize(
+    ("option", "flag"),
+    [(("--for", "5s"), "--for"), (("--both",), "--both"), (("--loss-burst=0",), "--loss-burst")],
+)
+def test_options_of_one_link_are_refused_by_name_without_one(shape, words, option, flag):
+    code, said = shape(*words, *option)
+    assert (code, said.splitlines()[0]) == (2, f"error: {flag} is for --link SRC:DST")
+
+
 @pytest.mark.parametrize("words", [ON_ONE_LINK, ("--clear",), ("--profile", "wan")])
 def test_options_of_a_profile_may_come_from_the_environment(shape, monkeypatch, words):
     monkeypatch.setenv("GRADWIRE_TOPOLOGY", "ring")

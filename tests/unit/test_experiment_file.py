@@ -330,6 +330,7 @@ def test_what_is_refused_is_refused_by_the_schema(keys, words):
         ),
         ("run.yml", "kind: sweep\n", "run.yml: kind is 'sweep'"),
         ("mine.yml", "kind: [1", "mine.yml: not YAML"),
+        ("x", None, "directory   try: write it like examples/experiment.yml; to repeat a run"),
         ("run.yml", "nodes: 3\n", "run.yml: cluster is None"),  # of an older run
         ("run.yml", "kind: run\n", "run.yml: cluster is None"),
         ("run.yml", None, "there is no run.yml in it"),

@@ -200,7 +200,7 @@ BAD = [
     ({"profile": "wan", "nodes": 0}, "nodes is 0"),
     ({"profile": "wan", "nproc_per_node": 0}, "nproc_per_node is 0"),
     ({"profile": "wan", "isolated": "yes"}, "isolated is 'yes'"),
-    ({"profile": "wan", "nodes": "two"}, "nodes: 'two' is no whole number"),
+    ({"profile": "wan", "nodes": "two"}, "nodes is 'two'"),
     ({"profile": "wan", "seed": [1, -1]}, "seed: -1 is no whole number"),
     ({"profile": "wan", "seed": True}, "seed: True is no whole number"),
     ({"profile": "wan", "link_seed": [1.5]}, "link_seed: 1.5 is no whole number"),
@@ -225,6 +225,7 @@ def test_what_cannot_be_run_is_refused_by_name(document, words):
     with pytest.raises(UsageError) as refused:
         parse_sweep(document)
     assert words in refused.value.message
+    assert refused.value.hint
 
 
 TWICE = [
@@ -322,6 +323,22 @@ def test_variants_with_the_same_arguments_are_refused_not_found_to_be_equal():
     same = {"profile": "wan", "variants": {"a": {"lr": 0.1}, "b": {"lr": "0.1"}}}
     with pytest.raises(UsageError, match="the variants a and b are the same run"):
         sweep_cells(parse_sweep(same))
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ({"nodes": "two"}, "3, one for all runs"),
+        ({"nodes": "2,3"}, "nodes: 3, one for all runs"),
+        ({"nproc_per_node": "0"}, "nproc_per_node: 3, one for all runs"),
+        ({"seed": "1,x"}, "1,2,3"),
+        ({"seed": "1,1"}, "leave one of them out"),
+    ],
+)
+def test_what_is_one_for_all_runs_is_not_told_to_be_a_list(said, hint):
+    with pytest.raises(UsageError) as refused:
+        parse_sweep(flags(profile="wan", **said))
+    assert refused.value.hint == hint
 
 
 @pytest.mark.parametrize(
