@@ -1,5 +1,6 @@
 # Every target is a thin alias of a command that you can also type; `make help` lists them.
-# Variables: NAME NODES PROFILE TOPOLOGY SEED, e.g. `make cluster-up NODES=4 PROFILE=wan`; the links are drawn from SEED.
+# Variables: NAME NODES PROFILE TOPOLOGY SEED, e.g. `make cluster-up NODES=4 PROFILE=wan` (PROFILE: mobile); the links are
+# drawn from SEED.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

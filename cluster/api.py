@@ -364,13 +364,16 @@ class Cluster:
                 of each node or fewer. None: as `cluster.contract.probe_schedule.budget_s` says.
 
         Raises:
-            UsageError: there is no such effort. ClusterError: the links are not in force as recorded.
+            UsageError: there is no such effort, or no such budget. ClusterError: the links are not in force as
+                recorded.
         """
         from cluster.contract.probe_plan import EFFORTS
+        from cluster.contract.probe_schedule import check_budget
         from cluster.contract.prover import Prover
 
         if effort not in EFFORTS:
             raise unknown("effort", effort, EFFORTS)
+        check_budget(budget_s, EFFORTS[effort])
         with self.alone:
             link_state, marks = self._links_to_measure()
             prover = Prover(self.engine, self.spec, self.fleet, self.console)

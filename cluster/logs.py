@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
 def logs(args: Namespace) -> list[dict[str, str]]:
     """Run the verb; with --json, return the lines as a list at the end."""
     pattern = _pattern(args.grep)
+    if args.tail is not None and args.tail < 0:  # Docker's client would take it for all lines
+        raise UsageError(f"--tail {args.tail}", "--tail 20; left out: all lines")
     if args.json and args.follow:
         raise UsageError(
             "--json and --follow exclude each other: --json prints one document, at the end",
@@ -72,7 +74,10 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     try:
         return re.compile(text or "")
     except re.error as error:
-        raise UsageError(f"--grep {text!r} is no regular expression: {error}") from error
+        raise UsageError(
+            f"--grep {text!r} is no regular expression: {error}",
+            "--grep 'loss [0-9]', with \\ in front of a character that stands for itself",
+        ) from error
 
 
 def _read(

@@ -5,7 +5,8 @@
     python -m cluster.report runs/A runs/B runs/C                        # runs/comparison.html, .md and .csv
 
 Every launch writes its own report. Works on any run folder, also of a failed run, and changes only these files in it.
-Charts need `pip install 'gradwire[report]'`; without it, only report.md and report.csv are written.
+Charts need vl-convert-python (in a checkout `pip install -e '.[report]'`); without it, there are only report.md and
+report.csv.
 """
 
 import sys

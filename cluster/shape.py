@@ -119,14 +119,23 @@ def _shape(cluster: Cluster, args: Namespace) -> LinkState:
         seconds = parse_seconds(args.duration) if args.duration else None
         changes = make_changes(args.link, values, both=args.both)
         return cluster.change(changes) if seconds is None else cluster.change_for(changes, seconds)
-    if args.both or args.duration or any(value is not None for value in values.values()):
-        raise UsageError("these values are for --link SRC:DST", "--link node1:node3 --delay 80")
+    if unused := _said_of_one_link(args):
+        raise UsageError(
+            f"{unused[0]} is for --link SRC:DST", "--link node1:node3 --delay 80 --for 10s"
+        )
     if args.clear:
         return cluster.shape(None)
     link_spec = make_link_spec(
         args.profile, args.topology, args.link_seed, args.wire, isolated=args.isolated
     )
     return cluster.shape(link_spec)
+
+
+def _said_of_one_link(args: Namespace) -> list[str]:
+    """Return the flags that were given although they are for --link alone."""
+    said = {f"--{name}": getattr(args, field) is not None for name, (field, _, _) in FIELDS.items()}
+    said |= {"--both": args.both, "--for": bool(args.duration)}
+    return [flag for flag, is_said in said.items() if is_said]
 
 
 def _replay(cluster: Cluster, args: Namespace) -> tuple[LinkState, dict[str, object]]:

@@ -7,13 +7,15 @@
     python -m cluster.sweep sweep.yml --dry-run                  # all runs in order, and which are done
     python -m cluster.sweep sweep.yml --retry-failed
 
-A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one); options not listed below are
-node.train's, with comma-separated lists. Everything is checked before anything starts. Links are reshaped and measured
-between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. Finished runs
-are not repeated: the same command resumes a sweep that was stopped. All trainings are tested alike: on the average over
-all ranks, after the last step. --predict also ranks the runs as they would be on the links of other profiles
-(cluster/sweeps/predicted.py), where they might take hours. The ranking, sweep.html, is written to --out, next to the
-records.
+A sweep file is like an experiment.yml, with lists; cluster/sweeps/sweep_file.py shows all of its keys. Unlike an
+experiment's, its paths are relative to the current folder, as on the command line, `verify` is true or false, and there
+are no hosts, GPUs or schedules. Options not listed below are node.train's, with comma-separated lists.
+
+Everything is checked before anything starts. Links are reshaped and measured between runs. Each block of runs has every
+problem and variant once, in an order drawn by --order-seed. Finished runs are not repeated: the same command resumes a
+sweep that was stopped. All trainings are tested alike: on the average over all ranks, after the last step. --predict
+also ranks the runs as they would be on the links of other profiles (cluster/sweeps/predicted.py), where they might take
+hours. The ranking, sweep.html, is written to --out, next to the records.
 
 Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug in gradwire, 130 interrupted.
 """

@@ -13,6 +13,7 @@ machine, or fewer nodes at once. Exit 0: every link is as asked; exit 1: the tab
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 
 from cluster.api import Cluster
 from cluster.cli.command_line import add_force, add_name, make_parser, run_verb
@@ -46,14 +47,19 @@ def main(argv: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="time limit for TCP on every link (default: 58; up to 3 nodes: 14.5; --full: none)",
     )
-    return run_verb(parser, verify, argv)
+    typed = [word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)]
+    return run_verb(parser, lambda args: verify(args, typed), argv)
 
 
-def verify(args: Namespace) -> dict[str, object]:
-    """Run the verb; return the contract as --json prints it."""
+def verify(args: Namespace, typed: Sequence[str]) -> dict[str, object]:
+    """Run the verb; return the contract as --json prints it.
+
+    A budget that is not among the `typed` flags came from the environment, and does not apply to --quick.
+    """
+    has_budget = args.effort != "quick" or "--budget" in typed
     cluster = Cluster(args.name, force=args.force)
     try:
-        contract = cluster.verify(args.effort, args.budget)
+        contract = cluster.verify(args.effort, args.budget if has_budget else None)
     finally:
         cluster.close()
     if not args.json:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cluster.base.errors import UsageError
 from cluster.contract.bursts import burst_links, bursts_s
 from cluster.contract.floods import (
     BRISK,
@@ -79,6 +80,22 @@ def budget_s(nodes: int, effort: Effort) -> float:
     if not effort.bounded:
         return math.inf
     return FEW_BUDGET_S if nodes <= FEW_NODES else BUDGET_S
+
+
+def check_budget(most_s: float | None, effort: Effort) -> None:
+    """Refuse a budget that is none, or of an effort that has no use for it.
+
+    Raises:
+        UsageError: it is below 0 or not a number, or the effort measures no speeds.
+    """
+    if most_s is None:
+        return
+    if not most_s >= 0:  # nan, too
+        raise UsageError(f"a budget of {most_s:g} s", "0 or more: --budget 60")
+    if not effort.speeds:
+        raise UsageError(
+            "a budget is for TCP, which --quick leaves out", "leave --quick or --budget out"
+        )
 
 
 def make_probe_schedule(

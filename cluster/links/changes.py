@@ -39,7 +39,9 @@ def make_changes(
     """
     new = {field: value for field, value in values.items() if value is not None}
     if not new:
-        raise UsageError("nothing to change on these links", "--delay 80 --loss 2")
+        raise UsageError(
+            "nothing to change on these links", "delay_ms: 80 (on the command line: --delay 80)"
+        )
     for field, value in new.items():
         low, high = LIMITS[field]
         if not low <= value <= high:
@@ -158,9 +160,7 @@ def parse_link(text: str) -> Pair:
     """
     src, colon, dst = text.partition(":")
     if not (src and colon and dst) or src == dst:
-        raise UsageError(
-            f"{shown(text)} is no link", "--link node1:node3, from the first to the second"
-        )
+        raise UsageError(f"{shown(text)} is no link", "node1:node3, from the first to the second")
     return src, dst
 
 

@@ -91,7 +91,9 @@ def load_profile(name: str) -> Profile:
     path = _profile_path(name)
     document = read_yaml(path)
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: a profile is a mapping of keys to ranges")
+        raise UsageError(
+            f"{path}: a profile is a mapping of keys to ranges", "rate_mbyte_s: [2, 8]"
+        )
     return parse_profile(path.stem, document, str(path))
 
 

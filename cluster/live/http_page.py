@@ -28,6 +28,16 @@ WRITE_TIMEOUT_S = 10.0
 INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
+def check_port(port: int) -> None:
+    """Refuse a port that does not exist.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--http {port}", "0 to 65535; 0 chooses a free port")
+
+
 class HttpPage:
     """A page that is served from construction until `close`.
 
@@ -40,8 +50,7 @@ class HttpPage:
     """
 
     def __init__(self, port: int) -> None:
-        if not 0 <= port <= 65535:
-            raise UsageError(f"--http {port}", "0 to 65535; 0 chooses a free port")
+        check_port(port)
         self._news = threading.Condition()
         self._number, self._text, self._is_over = 0, "", False
         try:

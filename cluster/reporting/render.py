@@ -16,7 +16,9 @@ from xml.etree import ElementTree
 from cluster.base.errors import UsageError
 from cluster.reporting.charts.theme import KIND_COLOURS, OTHER_COLOURS, Chart, Row, Spec
 
-REMEDY = "pip install 'gradwire[report]', or in a checkout .venv/bin/pip install -e '.[report]'"
+REMEDY = (
+    "in a checkout .venv/bin/pip install -e '.[report]', elsewhere pip install vl-convert-python"
+)
 VEGA_LITE = "6.4"
 PNG_SCALE = 2.0
 PNG_MARK = b"\x89PNG\r\n\x1a\n"

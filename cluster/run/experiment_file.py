@@ -41,6 +41,7 @@ from protocol.link import WIRE_CHOICES
 KIND, EXPERIMENT, RUN = "kind", "experiment", "run"
 RUN_FILE = "run.yml"
 HINT = "write it like examples/experiment.yml"
+AGAIN = "to repeat a run, name its folder: runs/NAME"
 MOST_COUNT = 2**31 - 1
 WITHOUT_KEY = {
     "--file": "it names the file",
@@ -142,7 +143,7 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
     if is_folder or (path.name == RUN_FILE and not is_file(path)):
         return None
-    document, words = read_yaml_and_words(path, HINT)
+    document, words = read_yaml_and_words(path, f"{HINT}; {AGAIN}")
     kind = document.get(KIND) if isinstance(document, dict) else None
     if isinstance(document, dict) and isinstance(words, dict) and kind == EXPERIMENT:
         return _parse(path, _by_name(document), _by_name(words))
@@ -150,7 +151,7 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
         return None
     raise UsageError(
         f"{path}: {KIND} is {shown(kind)}",
-        f"{KIND}: {EXPERIMENT}; to launch an earlier run again, name its folder, or {RUN_FILE} in it",
+        f"{KIND}: {EXPERIMENT}; a sweep: python -m cluster.sweep FILE; {AGAIN}",
     )
 
 

@@ -97,8 +97,10 @@ class _Folders(NamedTuple):
 
 
 def _parse_item(item: object, folders: _Folders, place: str) -> list[Event]:
-    if not isinstance(item, dict) or "at" not in item:
+    if not isinstance(item, dict):
         raise UsageError(f"{place} is {shown(item)}", "{at: 12s, profile: wan}")
+    if "at" not in item:
+        raise UsageError(f"{place}: at is missing", "at: 10s, or at: step 200")
     kinds = [kind for kind in KINDS if kind in item and not (kind == "link" and "trace" in item)]
     if len(kinds) != 1:
         raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "name exactly one")
@@ -185,7 +187,7 @@ def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
     """Parse a time as (step, seconds after it); step None: seconds after the start."""
     if found := re.fullmatch(r"\s*step\s+([0-9]{1,9})\s*", str(value) if _is_scalar(value) else ""):
         return int(found[1]), 0.0
-    return None, _seconds(value, f"{place}: at")
+    return None, _seconds(value, f"{place}: at", "10s, 500ms, 2m, or step 200; at most a year")
 
 
 def parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
@@ -214,11 +216,11 @@ def parse_cpus(value: object) -> Mapping[str, float | None]:
     return make_resource_request({str(node): number for node, number in value.items()}).cpus
 
 
-def _seconds(value: object, place: str) -> float:
+def _seconds(value: object, place: str, hint: str = "") -> float:
     try:
         return round(parse_seconds(str(value) if _is_scalar(value) else ""), 6)
     except UsageError as error:
-        raise UsageError(f"{place} is {shown(value)}", error.hint) from error
+        raise UsageError(f"{place} is {shown(value)}", hint or error.hint) from error
 
 
 def _for_s(item: Mapping[str, object], place: str) -> float | None:

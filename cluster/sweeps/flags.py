@@ -105,7 +105,8 @@ def _value(word: str, key: str, kind: type) -> str | int:
     try:
         return kind(word)  # type: ignore[no-any-return]
     except ValueError:
-        raise UsageError(f"--{key.replace('_', '-')}: {word!r} is no number", "1,2,3") from None
+        hint = "1,2,3" if key in LISTS else "3, one for all runs"
+        raise UsageError(f"--{key.replace('_', '-')}: {word!r} is no number", hint) from None
 
 
 def _target(word: str) -> tuple[str, float]:

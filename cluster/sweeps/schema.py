@@ -2,7 +2,7 @@
 
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.links.topology import BASES
-from cluster.sweeps.sweep_file import HIGHER, NOT_OPTIONS
+from cluster.sweeps.sweep_file import HIGHER, KIND, NOT_OPTIONS, SWEEP
 from protocol.link import WIRE_CHOICES
 
 WORD: Schema = {"type": ["string", "number"], "not": {"const": ""}}
@@ -16,6 +16,7 @@ def sweep_schema() -> Schema:
     targets = closed({figure: {"type": "number"} for figure in HIGHER}) | {"minProperties": 1}
     words = {"type": "array", "items": WORD, "minItems": 1}
     properties: dict[str, Schema] = {
+        KIND: {"const": SWEEP},
         "nodes": {"type": "integer", "minimum": 1},
         "nproc_per_node": {"type": "integer", "minimum": 1, "description": "ranks on each"},
         "image": WORD,

@@ -1,5 +1,6 @@
-"""Reads a sweep: an experiment with lists; single values apply to all of its runs. Pure, but for reading the file.
+"""Reads a sweep, like an experiment with lists: single values apply to all of its runs. Pure, but for reading the file.
 
+    kind: sweep                      # may be left out
     nodes: 4
     profile: [mobile, wan]
     seed: [1, 2, 3]                  # repetitions: runs of one seed are compared with each other
@@ -13,19 +14,22 @@
     predict: [poor]                  # rank the same runs on these profiles' links, too, as predicted
 
 `program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if that is not the script's own;
-`options` and `seed` are then its arguments. Paths are relative to the current folder, as on the command line. The same
-keys are flags of `python -m cluster.sweep`, lists with commas, and override the file's.
+`options` and `seed` are then its arguments. The same keys are flags of `python -m cluster.sweep`, lists with commas,
+and override the file's. Unlike an experiment's, paths are relative to the current folder, as on the command line;
+`verify` is true or false; and there is no key but those of KEYS (no hosts, gpus, schedule, …).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml_and_words
 from cluster.reporting.values import number
 from protocol.link import WIRE_CHOICES
 
+KIND, SWEEP = "kind", "sweep"
 MOST_CELLS = 10_000
 NOT_OPTIONS = ("seed", "dry-run", "resume", "run-dir")
 HIGHER = {
@@ -100,7 +104,7 @@ KEYS: dict[str, str] = {
     "verify": "verify",
     "predict": "predict",
 }
-"""Key of the file -> attribute of Sweep."""
+"""Every key of the file but `kind` -> attribute of Sweep."""
 AS_WORDS = {
     *("image", "cpus", "memory", "profile", "topology", "program", "folder", "options", "variants"),
     "predict",
@@ -112,14 +116,19 @@ def load_document(path: Path) -> dict[str, object]:
     """Load a sweep file without parsing its values; words of a command are kept as its user typed them.
 
     Raises:
-        UsageError: the file is missing, no YAML or no mapping, or a key is unknown.
+        UsageError: the file is missing, no YAML or no mapping, of another kind, or a key is unknown.
     """
     document, words = read_yaml_and_words(path, "write it like examples/sweeps/strategies.yml")
     if not isinstance(document, dict) or not isinstance(words, dict):
         raise UsageError(f"{path}: a sweep is a mapping of keys to values or lists", "profile: wan")
+    if (kind := document.pop(KIND, SWEEP)) != SWEEP:
+        raise UsageError(
+            f"{path}: {KIND} is {shown(kind)}",
+            f"{KIND}: {SWEEP}, or leave it out; to run an experiment: python -m cluster.launch -f FILE",
+        )
     for key in document:
         if key not in KEYS:
-            raise unknown(f"key in {path}:", str(key), KEYS)
+            raise unknown(f"key in {path}:", str(key), (KIND, *KEYS))
     return {key: words[key] if key in AS_WORDS else document[key] for key in document}
 
 
@@ -140,17 +149,20 @@ def parse_sweep(document: Mapping[str, object]) -> Sweep:
 def _integers(value: object, key: str) -> tuple[int, ...]:
     found = []
     for one in _list(value, key):
-        if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < 2**31:
+        if not _is_whole(one):
             raise UsageError(f"{key}: {shown(one)} is no whole number", f"{key}: [1, 2, 3]")
         found.append(one)
     return tuple(found)
 
 
 def _integer(value: object, key: str) -> int:
-    found = () if isinstance(value, list) else _integers(value, key)
-    if found in ((), (0,)):
+    if not _is_whole(value) or value == 0:
         raise UsageError(f"{key} is {shown(value)}", f"{key}: 3, one for all runs")
-    return found[0]
+    return value
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def _words(value: object, key: str) -> tuple[str, ...]:
@@ -181,7 +193,7 @@ def _list(value: object, key: str) -> list[object]:
     if not found:
         raise UsageError(f"{key} is an empty list", "leave it out, or give a value")
     if any(one in found[:index] for index, one in enumerate(found)):
-        raise UsageError(f"{key} has a value twice: {shown(found)}")
+        raise UsageError(f"{key} has a value twice: {shown(found)}", "leave one of them out")
     return found
 
 

@@ -348,7 +348,7 @@ def _check_packages(needed: Mapping[str, str]) -> None:
         if importlib.util.find_spec(package) is None:
             raise OptionError(
                 f"{why} needs {package}, which is not here: `python -m cluster.image --{package}` builds it into"
-                f" the node image, `pip install 'gradwire[{package}]'` is for this Python"
+                f" the node image, `pip install -e '.[{package}]'` in a checkout is for this Python"
             )
 
 

@@ -61,6 +61,19 @@ def test_what_cannot_be_is_refused(links, values, words):
         make_changes(links, values, both=False)
 
 
+@pytest.mark.parametrize(
+    ("link", "values", "hint"),
+    [
+        ("node1:node2", {}, "delay_ms: 80 (on the command line: --delay 80)"),
+        ("node1-node2", {"delay_ms": 1.0}, "node1:node3, from the first to the second"),
+    ],
+)
+def test_a_hint_is_right_in_a_schedule_as_on_the_command_line(link, values, hint):
+    with pytest.raises(UsageError) as refused:
+        make_changes([link], values, both=False)
+    assert refused.value.hint == hint
+
+
 def test_taking_a_change_back_leaves_what_others_have_changed():
     mine = [Change("node1", "node3", {"delay_ms": 80.0, "rate_mbyte_s": 1.0})]
     theirs = [
@@ -227,6 +240,16 @@ def test_options_of_a_profile_are_refused_without_one(shape, words, option):
     flag = option[0].partition("=")[0]
     code, said = shape(*words, *option)
     assert (code, said.splitlines()[0]) == (2, f"error: {flag} is for --profile NAME")
+
+
+@pytest.mark.parametrize("words", [("--profile", "wan"), ("--clear",)])
+@pytest.mark.parametrize(
+    ("option", "flag"),
+    [(("--for", "5s"), "--for"), (("--both",), "--both"), (("--loss-burst=0",), "--loss-burst")],
+)
+def test_options_of_one_link_are_refused_by_name_without_one(shape, words, option, flag):
+    code, said = shape(*words, *option)
+    assert (code, said.splitlines()[0]) == (2, f"error: {flag} is for --link SRC:DST")
 
 
 @pytest.mark.parametrize("words", [ON_ONE_LINK, ("--clear",), ("--profile", "wan")])

@@ -16,6 +16,8 @@ import cluster.base.stdout
 import cluster.launch
 import cluster.logs
 import cluster.profiles
+import cluster.verify
+import cluster.watch
 from cluster.api import Cluster
 from cluster.base.errors import UsageError, unknown
 from cluster.base.paths import PROJECT_DIR
@@ -238,6 +240,36 @@ def test_an_empty_variable_says_nothing(monkeypatch):
     seen = []
     assert run_verb(parser, seen.append, []) == 0
     assert (seen[0].profile, seen[0].nodes, seen[0].name) == (None, None, DEFAULT_NAME)
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "says"),
+    [
+        (cluster.logs, "--tail -1", "--tail -1"),  # Docker's client would take it for all lines
+        (cluster.logs, "--grep (", "--grep '(' is no regular expression"),
+        (cluster.verify, "--budget -5", "a budget of -5 s"),
+        (cluster.verify, "--full --budget nan", "a budget of nan s"),
+        (cluster.verify, "--quick --budget 5", "a budget is for TCP, which --quick leaves out"),
+        (cluster.watch, "--http 99999", "--http 99999"),
+        (cluster.watch, "--once --http -1", "--http -1"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_is_asked(
+    verb, words, says, capsys, monkeypatch
+):
+    for module, name in ((cluster.api, "connect_engine"), (cluster.watch, "find_run")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("it was asked"))
+    assert verb.main(words.split()) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {says}") and hint.startswith("  try: ")
+
+
+def test_a_budget_from_the_environment_is_none_for_what_is_quick(monkeypatch):
+    given, contract = [], SimpleNamespace(holds=True, document=dict)
+    monkeypatch.setattr(Cluster, "verify", lambda _, *words: given.append(words) or contract)
+    monkeypatch.setenv("GRADWIRE_BUDGET", "20")
+    assert cluster.verify.main(["--json", "--quick"]) == cluster.verify.main(["--json"]) == 0
+    assert given == [("quick", None), ("normal", 20.0)]
 
 
 @pytest.mark.parametrize("field", ["profile", "name", "image"])

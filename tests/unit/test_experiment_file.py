@@ -317,15 +317,20 @@ def test_what_is_refused_is_refused_by_the_schema(keys, words):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("mine.yml", "nodes: 3\n", "mine.yml: kind is None"),
+        (
+            "mine.yml",
+            "nodes: 3\n",
+            "mine.yml: kind is None   try: kind: experiment; a sweep: python -m cluster.sweep FILE; to repeat",
+        ),
         ("mine.yml", "- 1\n", "mine.yml: kind is None"),
         (
             "mine.yml",
             "kind: run\n",
-            "mine.yml: kind is 'run'   try: kind: experiment; to launch an earlier",
+            "cluster.sweep FILE; to repeat a run, name its folder: runs/NAME",
         ),
         ("run.yml", "kind: sweep\n", "run.yml: kind is 'sweep'"),
         ("mine.yml", "kind: [1", "mine.yml: not YAML"),
+        ("x", None, "directory   try: write it like examples/experiment.yml; to repeat a run"),
         ("run.yml", "nodes: 3\n", "run.yml: cluster is None"),  # of an older run
         ("run.yml", "kind: run\n", "run.yml: cluster is None"),
         ("run.yml", None, "there is no run.yml in it"),

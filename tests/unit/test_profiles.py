@@ -80,9 +80,11 @@ def test_what_is_wrong_is_named_with_the_file_and_the_key(document, words):
 def test_a_file_that_is_no_profile_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no profile file"):
         load_profile(str(tmp_path / "none.yml"))
-    (tmp_path / "list.yml").write_text("- 1\n")
-    with pytest.raises(UsageError, match="mapping"):
-        load_profile(str(tmp_path / "list.yml"))
+    for text in ("- 1\n", ""):
+        (tmp_path / "list.yml").write_text(text)
+        with pytest.raises(UsageError, match="mapping") as refused:
+            load_profile(str(tmp_path / "list.yml"))
+        assert refused.value.hint == "rate_mbyte_s: [2, 8]"
     (tmp_path / "torn.yml").write_text("a: [1\n")
     with pytest.raises(UsageError, match="not YAML"):
         load_profile(str(tmp_path / "torn.yml"))

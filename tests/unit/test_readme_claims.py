@@ -2,8 +2,10 @@
 
 import re
 
+import yaml
+
 from cluster.base.paths import PROJECT_DIR
-from cluster.links.profiles import load_profile, profile_names
+from cluster.links.profiles import load_profile, parse_profile, profile_names
 
 README = (PROJECT_DIR / "README.md").read_text()
 LINKS = (PROJECT_DIR / "docs" / "links.md").read_text()
@@ -25,6 +27,24 @@ def test_every_file_that_the_readme_names_is_there():
     for name in names:
         places = [PROJECT_DIR / folder / name for folder in ("", "cluster", "node", "node/wire")]
         assert any(place.exists() for place in places), name
+
+
+def test_the_regions_of_the_page_on_links_can_be_written_so():
+    """As two keys of a profile; its pair is one of aws-regions."""
+    keys = re.search(r"`(regions: \[[^`]*)`[^`]*`(between: [^`]*)`", LINKS)
+    document = yaml.safe_load("\n".join(("rate_mbyte_s: 250", "delay_ms: 2.5", *keys.groups())))
+    found = parse_profile("mine", document, "docs/links.md")
+    assert set(found.between) < set(load_profile("aws-regions").between)
+    assert set(found.regions) == {end for pair in found.between for end in pair.ends}
+
+
+def test_nobody_is_told_to_install_this_project_from_a_registry():
+    """It is in none: whoever registers its name would be installed."""
+    told = re.compile(r"pip install (-\S+ )*'?gradwire(?![-\w])")  # not the name of a wheel
+    pages = [p for p in (PROJECT_DIR / "docs").rglob("*.md") if p.name != "LOG.md"]
+    code = [path for folder in ("cluster", "node") for path in (PROJECT_DIR / folder).rglob("*.py")]
+    assert told.search("pip install 'gradwire[report]'")
+    assert [path for path in (*pages, *code) if told.search(path.read_text())] == []
 
 
 def test_its_map_shows_every_folder():

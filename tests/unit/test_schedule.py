@@ -200,6 +200,21 @@ def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
     assert "storm.yml" in str(caught.value)
 
 
+@pytest.mark.parametrize("moment", ["5", "step x", "step 1234567890", "9999h", "[1]"])
+def test_a_moment_that_is_none_says_that_it_may_be_a_step(schedule, moment):
+    with pytest.raises(UsageError, match="item 1: at is ") as caught:
+        schedule(f"- {{at: {moment}, profile: wan}}")
+    assert caught.value.hint == "10s, 500ms, 2m, or step 200; at most a year"
+
+
+def test_an_event_without_its_moment_says_that_it_is_missing(schedule):
+    with pytest.raises(UsageError, match=r"item 2: at is missing\n") as caught:
+        schedule("- {at: 1s, heal: true}\n- {profile: wan}")
+    assert caught.value.hint == "at: 10s, or at: step 200"
+    with pytest.raises(UsageError, match=r"item 1 is 'wan'"):
+        schedule("- wan")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -2,13 +2,16 @@
 
 from argparse import Namespace
 
+import jsonschema
 import pytest
 
 from cluster.base.errors import UsageError
 from cluster.base.paths import PROJECT_DIR
+from cluster.base.yaml_file import read_yaml
 from cluster.sweeps.cells import Problem, _count, digest, ordered, sweep_cells
 from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
 from cluster.sweeps.planned import plan_runs
+from cluster.sweeps.schema import sweep_schema
 from cluster.sweeps.sweep_file import load_document, parse_sweep
 
 DOCUMENT = {
@@ -22,6 +25,7 @@ DOCUMENT = {
     },
     "target": {"test_accuracy": 0.6},
 }
+CHECK = jsonschema.Draft202012Validator(sweep_schema())
 SHIPPED = sorted((PROJECT_DIR / "examples" / "sweeps").glob("*.yml"))
 
 
@@ -196,7 +200,7 @@ BAD = [
     ({"profile": "wan", "nodes": 0}, "nodes is 0"),
     ({"profile": "wan", "nproc_per_node": 0}, "nproc_per_node is 0"),
     ({"profile": "wan", "isolated": "yes"}, "isolated is 'yes'"),
-    ({"profile": "wan", "nodes": "two"}, "nodes: 'two' is no whole number"),
+    ({"profile": "wan", "nodes": "two"}, "nodes is 'two'"),
     ({"profile": "wan", "seed": [1, -1]}, "seed: -1 is no whole number"),
     ({"profile": "wan", "seed": True}, "seed: True is no whole number"),
     ({"profile": "wan", "link_seed": [1.5]}, "link_seed: 1.5 is no whole number"),
@@ -221,6 +225,7 @@ def test_what_cannot_be_run_is_refused_by_name(document, words):
     with pytest.raises(UsageError) as refused:
         parse_sweep(document)
     assert words in refused.value.message
+    assert refused.value.hint
 
 
 TWICE = [
@@ -273,6 +278,33 @@ def test_a_file_that_is_no_sweep_is_refused_in_one_line(tmp_path, text, words):
         load_document(path)
 
 
+def test_a_sweep_may_name_its_kind_and_an_experiment_is_sent_to_launch(tmp_path):
+    path = tmp_path / "sweep.yml"
+    path.write_text("kind: sweep\nprofile: wan\n")
+    assert load_document(path) == {"profile": "wan"}
+    assert CHECK.is_valid(read_yaml(path))
+    path.write_text("kind: experiment\nprofile: wan\n")
+    assert not CHECK.is_valid(read_yaml(path))
+    with pytest.raises(UsageError, match=r"sweep\.yml: kind is 'experiment'") as refused:
+        load_document(path)
+    assert refused.value.hint == (
+        "kind: sweep, or leave it out; to run an experiment: python -m cluster.launch -f FILE"
+    )
+
+
+def test_paths_of_a_sweep_are_relative_to_the_current_folder(tmp_path, monkeypatch):
+    """Unlike an experiment's: as the same words would be on the command line, which may override any of them."""
+    (tmp_path / "sweeps").mkdir()
+    path = tmp_path / "sweeps" / "sweep.yml"
+    path.write_text("profile: ./mine.yml\nprogram: [train.py]\n")
+    (tmp_path / "mine.yml").write_text("rate_mbyte_s: 2\ndelay_ms: 8\n")
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    plan = parse_sweep(load_document(path))
+    [one] = plan_runs(plan, sweep_cells(plan), tmp_path / "runs")
+    assert (one.program.folder, one.link_spec.profile.name) == (tmp_path, "mine")
+
+
 def test_numbers_of_a_file_are_used_as_they_were_typed(tmp_path):
     path = tmp_path / "sweep.yml"
     path.write_text(
@@ -291,6 +323,22 @@ def test_variants_with_the_same_arguments_are_refused_not_found_to_be_equal():
     same = {"profile": "wan", "variants": {"a": {"lr": 0.1}, "b": {"lr": "0.1"}}}
     with pytest.raises(UsageError, match="the variants a and b are the same run"):
         sweep_cells(parse_sweep(same))
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ({"nodes": "two"}, "3, one for all runs"),
+        ({"nodes": "2,3"}, "nodes: 3, one for all runs"),
+        ({"nproc_per_node": "0"}, "nproc_per_node: 3, one for all runs"),
+        ({"seed": "1,x"}, "1,2,3"),
+        ({"seed": "1,1"}, "leave one of them out"),
+    ],
+)
+def test_what_is_one_for_all_runs_is_not_told_to_be_a_list(said, hint):
+    with pytest.raises(UsageError) as refused:
+        parse_sweep(flags(profile="wan", **said))
+    assert refused.value.hint == hint
 
 
 @pytest.mark.parametrize(
