@@ -10,8 +10,6 @@ from cluster.contract.checks import (
     MEAN_ERROR,
     check_rate,
     delay_tolerance_ms,
-    round_trip_jitter_ms,
-    rtt_tolerance_ms,
     ways_back,
 )
 from cluster.contract.delays import FIRST_DECILE, OUTER_DECILES
@@ -151,8 +149,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       broken by the sum of two delays that hold. It may also be late itself by what pings that are so late on average
       allow (`Strain.first_decile_ms`), in each direction. And the host adds no more than the lateness of the latest
       packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
-      A round trip may also seem too short, because the host's own share is subtracted, and that was longer at its own
-      pings. The earliest tenth shows this likewise.
+      A round trip may also seem too short, by no more than the host's own share that is subtracted: that is measured by
+      other pings, and at these it may have been nothing (`Measured.share_ms`). So it may be for the earliest tenth.
     - One-way delay: likewise.
     - Jitter: the host makes no ping early. A link that really jitters has early ones, a tenth of them by 1.28
       deviations. And the outer deciles are no farther apart than what was asked and `reach_ms` allow.
@@ -168,16 +166,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     - Loss, its bursts, and unaccounted losses: no more than what was dropped. The wire's own count of the losses that
       it drew must hold: what is dropped unseen is counted apart from it.
     """
-    early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
-    tolerance_ms = rtt_tolerance_ms(link, asked, measured)
-    earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
-    off_ms = measured.rtt_ms - asked.rtt_ms(link)
-    ways = (link, *ways_back(link, asked))
-    most_early_ms = sum(delay_tolerance_ms(way, measured) for way in ways)
-    most_early_ms += 2 * strain.first_decile_ms
-    most_early_ms -= _early_by_ms(ways, measured.rtt_samples, measured.early_rtt_wait_ms, strain)
-    is_right_early = early_ms <= most_early_ms if off_ms > 0 else early_ms >= -tolerance_ms
+    one_way, round_trip = _one_way(link, measured), _round_trip(link, asked, measured)
     missing_pct = strain.missing_pct(queued_ms([link]))
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
     if measured.rate is None:
@@ -186,9 +176,9 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         goodput = measured.goodput_mbyte_s
         tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate, goodput)[0]
     blamed = {
-        "delay": _delay_may_be(link, measured, strain),
-        "rtt": 0 < abs(off_ms) <= strain.reach_ms and is_right_early,
-        "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
+        "delay": one_way is not None and one_way.may_be_right(strain),
+        "rtt": round_trip.may_be_right(strain),
+        "jitter": 0 < uneven_ms <= strain.reach_ms and round_trip.is_never_early(EARLY_MS),
         "rate": rate_may_be,
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
         "buffer": _frames_short(link, measured) <= strain.dropped,
@@ -200,14 +190,73 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     return frozenset(name for name, may_be in blamed.items() if may_be)
 
 
-def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
-    """Return whether the one-way delay is too long by no more than `reach_ms`, but right for the earliest packets."""
+@dataclass(frozen=True)
+class _Times:
+    """How much longer than asked packets took in one direction of a link, or in both.
+
+    Attributes:
+        ways: the direction, or both.
+        off_ms: the typical time.
+        early_ms: the first decile of the times, less the typical one that was asked.
+        share_ms, early_share_ms: of these two, the host's own share that was subtracted.
+        tolerance_ms: how far the times may be off, chance included.
+        samples: number of packets.
+        wait_ms: by how much packets that wait for the one before them raise the decile.
+    """
+
+    ways: Sequence[Link]
+    off_ms: float
+    early_ms: float
+    share_ms: float
+    early_share_ms: float
+    tolerance_ms: float
+    samples: int
+    wait_ms: float
+
+    def may_be_right(self, strain: Strain) -> bool:
+        """Return whether the host may have made them seem too long or too short: `of_the_host` says by how much."""
+        if self.off_ms > 0:
+            most_early_ms = self.tolerance_ms + len(self.ways) * strain.first_decile_ms
+            most_early_ms -= _early_by_ms(self.ways, self.samples, self.wait_ms, strain)
+            return self.off_ms <= strain.reach_ms and self.early_ms <= most_early_ms
+        return self.off_ms + self.share_ms >= -self.tolerance_ms and self.is_never_early()
+
+    def is_never_early(self, beyond_ms: float = 0.0) -> bool:
+        """Return whether the earliest tenth is no earlier than on links that jitter as asked, or by `beyond_ms`."""
+        jitter_ms = sum(way.jitter_ms for way in self.ways)
+        earliest_ms = EARLY_DEVIATIONS * jitter_ms + _decile_chance_ms(jitter_ms, self.samples)
+        earliest_ms += self.tolerance_ms + beyond_ms
+        return self.early_ms + self.early_share_ms >= -earliest_ms
+
+
+def _one_way(link: Link, measured: Measured) -> _Times | None:
+    """Return the times of one direction; None if they are not known."""
     if measured.delay_ms is None or measured.early_delay_ms is None:
-        return False
-    most_early_ms = delay_tolerance_ms(link, measured) + strain.first_decile_ms
-    most_early_ms -= _early_by_ms([link], measured.samples, measured.early_wait_ms, strain)
-    is_right_early = measured.early_delay_ms - link.delay_ms <= most_early_ms
-    return 0 < measured.delay_ms - link.delay_ms <= strain.reach_ms and is_right_early
+        return None
+    return _Times(
+        [link],
+        measured.delay_ms - link.delay_ms,
+        measured.early_delay_ms - link.delay_ms,
+        measured.share_ms / 2,
+        measured.early_share_ms / 2,
+        delay_tolerance_ms(link, measured),
+        measured.samples,
+        measured.early_wait_ms,
+    )
+
+
+def _round_trip(link: Link, asked: Expected, measured: Measured) -> _Times:
+    ways = (link, *ways_back(link, asked))
+    return _Times(
+        ways,
+        measured.rtt_ms - asked.rtt_ms(link),
+        measured.early_rtt_ms - asked.rtt_ms(link),
+        measured.share_ms,
+        measured.early_share_ms,
+        sum(delay_tolerance_ms(way, measured) for way in ways),
+        measured.rtt_samples,
+        measured.early_rtt_wait_ms,
+    )
 
 
 def _early_by_ms(links: Sequence[Link], samples: int, wait_ms: float, strain: Strain) -> float:
@@ -222,9 +271,14 @@ def _early_by_ms(links: Sequence[Link], samples: int, wait_ms: float, strain: St
         strain: the host's, which moves the decile by more than it would without jitter.
     """
     jitter_ms = sum(link.jitter_ms for link in links)
-    chance_ms = CERTAIN * (DECILE_ERROR - MEAN_ERROR) * jitter_ms / math.sqrt(max(1, samples))
+    chance_ms = _decile_chance_ms(jitter_ms, samples)
     late_ms = sum(strain.decile_late_ms(link.jitter_ms) - strain.first_decile_ms for link in links)
     return max(0.0, EARLY_DEVIATIONS * jitter_ms - wait_ms - chance_ms - late_ms)
+
+
+def _decile_chance_ms(jitter_ms: float, samples: int) -> float:
+    """Return by how much chance moves the first decile of so many delays, beyond what it moves their mean."""
+    return CERTAIN * (DECILE_ERROR - MEAN_ERROR) * jitter_ms / math.sqrt(max(1, samples))
 
 
 def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, most_pct: float) -> bool:

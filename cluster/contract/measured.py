@@ -99,6 +99,8 @@ class Measured:
         rtt_samples: number of packets behind the round trip: the smaller of both directions' `samples`.
         early_wait_ms, early_rtt_wait_ms: by how much packets that waited for the one before them raise `early_delay_ms`
             and `early_rtt_ms`, if the links jitter as asked.
+        share_ms, early_share_ms: the host's own share of a round trip, which `rtt_ms` and `early_rtt_ms` are without:
+            median and first decile of other pings, so it may have been less at these. Half of it of a one-way delay.
     """
 
     rtt_ms: float
@@ -121,6 +123,8 @@ class Measured:
     rtt_samples: int = 0
     early_wait_ms: float = 0.0
     early_rtt_wait_ms: float = 0.0
+    share_ms: float = 0.0
+    early_share_ms: float = 0.0
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """Return a copy with the speeds of another measurement."""
@@ -186,6 +190,8 @@ class Measured:
             early_delay_ms=pooled_if_known(self.early_delay_ms, earlier.early_delay_ms),
             early_wait_ms=pooled(self.early_wait_ms, earlier.early_wait_ms),
             jitter_ms=math.sqrt(share * self.jitter_ms**2 + (1 - share) * earlier.jitter_ms**2),
+            share_ms=pooled(self.share_ms, earlier.share_ms),
+            early_share_ms=pooled(self.early_share_ms, earlier.early_share_ms),
         )
 
     def without_delays(self) -> "Measured":
@@ -271,6 +277,8 @@ def summarise_pings(
             rtt_samples=min(one.free for one in fits) if is_summed else len(ping.rtt_ms),
             early_wait_ms=wait_ms,
             early_rtt_wait_ms=sum(waits_ms),
+            share_ms=host_rtt_ms,
+            early_share_ms=early_host_ms,
         )
         for fit, count, way, some, wait_ms in zip(fits, sent, ways, taken, waits_ms, strict=True)
     )

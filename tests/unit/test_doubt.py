@@ -88,9 +88,35 @@ def test_what_a_busy_host_cannot_have_done_stays_broken(name, change):
     assert judged(BUSY, **change) == ((name,), ())
 
 
-def test_a_round_trip_that_only_seems_short_as_the_hosts_own_share_was_long_is_undecided():
-    assert judged(BUSY, rtt_ms=38.6, early_rtt_ms=39.8) == ((), ("rtt",))
-    assert judged(None, rtt_ms=38.6, early_rtt_ms=39.8) == (("rtt",), ())
+@pytest.mark.parametrize(
+    ("name", "typical", "early"),
+    [("rtt", "rtt_ms", "early_rtt_ms"), ("delay", "delay_ms", "early_delay_ms")],
+)
+def test_what_only_seems_short_as_the_hosts_own_share_was_long_is_undecided(name, typical, early):
+    """Its share of a round trip was 5 ms, 3 of the earliest tenth; at the link's pings it may have been nothing."""
+    ways = 2 if name == "rtt" else 1
+    asked_ms, shares = 20.0 * ways, {"share_ms": 5.0, "early_share_ms": 3.0}
+
+    def short(by_ms, early_by_ms):
+        times = {typical: asked_ms - by_ms * ways, early: asked_ms - early_by_ms * ways}
+        return judged(BUSY, **times, **shares)
+
+    assert short(2.5, 1.5) == ((), (name,))
+    assert short(3.1, 1.5) == ((name,), ())
+    assert short(2.5, 2.1) == ((name,), ())
+    assert judged(None, **{typical: asked_ms - 2.5 * ways}, **shares) == ((name,), ())
+
+
+def test_where_both_directions_jitter_the_earliest_tenths_of_both_are_early():
+    link, back = (one._replace(delay_ms=40.0, jitter_ms=10.0) for one in (THERE, BACK))
+    early_ms = 80.0 - 2 * 12.8
+    times = {"rtt_ms": 80.1, "delay_ms": 40.0, "early_delay_ms": 27.2}
+    counts = {"samples": 400, "rtt_samples": 400}
+    uneven = {"jitter_ms": 14.0, "early_rtt_ms": early_ms, **times, **counts}
+    busy = replace(BUSY, reach_ms=60.0)
+    assert judged(busy, link, back, **uneven) == ((), ("jitter",))
+    wrong = {**uneven, "early_rtt_ms": early_ms - 2 * 1.28 * 5.0}
+    assert judged(busy, link, back, **wrong) == (("jitter",), ())
 
 
 def test_of_pings_that_are_nearly_all_late_even_the_earliest_tenth_may_be_late():

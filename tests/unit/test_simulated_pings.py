@@ -56,10 +56,11 @@ class Way:
         return self.is_losing
 
 
-def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS, read=None):
+def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS, read=None, host_ms=(0.0,)):
     """Return what pings measure of both directions of a link, each direction being as `real` says.
 
-    `read` tells, for each direction, when a ping that arrives at this moment is read; if left out, at once.
+    `read` tells, for each direction, when a ping that arrives at this moment is read; if left out, at once. `host_ms`
+    are round trips of the pings that show the host's own share.
     """
     read = read or (float, float)
     ways = Way(real, stream), Way(back_of(real), stream)
@@ -86,7 +87,7 @@ def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS, read=No
         back=_summarise_ways_back(echoes),
     )
     asked = asked or real
-    return summarise_pings(pings, summarise_arrivals(log), [0.0], asked, back_of(asked))
+    return summarise_pings(pings, summarise_arrivals(log), host_ms, asked, back_of(asked))
 
 
 def failed(asked, found):
@@ -229,6 +230,30 @@ def test_a_right_link_that_jitters_is_never_broken_by_pings_that_a_busy_host_rea
         strain = strain_of(1e3 * max(statistics.fmean(one.late_s) for one in readers))
         for link, one in zip(asked.links, found, strict=True):
             assert not {"delay", "rtt"} & set(judge(link, asked, one, strain).broken)
+
+
+@pytest.mark.parametrize("jitter_ms", [0.0, 10.0])
+def test_a_right_link_is_never_broken_by_what_a_crowded_host_needed_for_its_own_pings(jitter_ms):
+    """Each node's pings to itself took it up to a second, those over links much less; seen with 64 nodes."""
+    there = THERE._replace(delay_ms=100.0, jitter_ms=jitter_ms)
+    asked, stream = Expected((there, back_of(there))), random.Random(41)
+    for _ in range(40):
+        readers = [LateReader(stream, 20.0) for _ in range(2)]
+        own_ms = [stream.expovariate(1 / 300.0) for _ in range(60)]
+        found = ping(there, stream, count=60, interval_ms=40.0, read=readers, host_ms=own_ms)
+        strain = strain_of(1e3 * max(statistics.fmean(one.late_s) for one in readers))
+        for link, one in zip(asked.links, found, strict=True):
+            assert not {"delay", "rtt"} & set(judge(link, asked, one, strain).broken)
+
+
+def test_a_link_that_is_too_short_is_broken_on_a_busy_host_too():
+    asked, stream = Expected((THERE, back_of(THERE))), random.Random(43)
+    for _ in range(20):
+        found = ping(
+            THERE._replace(delay_ms=38.5), stream, asked=THERE, host_ms=[0.3] * 55 + [40.0] * 5
+        )
+        for link, one in zip(asked.links, found, strict=True):
+            assert {"delay", "rtt"} <= set(judge(link, asked, one, strain_of(2.0)).broken)
 
 
 @pytest.mark.parametrize("count", [400, 1600])

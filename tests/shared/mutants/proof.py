@@ -252,8 +252,8 @@ PROOF = (
     Mutation(
         "a wrong delay excused by a busy host",
         DOUBT,
-        "abs(off_ms) <= strain.reach_ms and is_right_early",
-        "abs(off_ms) <= strain.reach_ms",
+        "self.off_ms <= strain.reach_ms and self.early_ms <= most_early_ms",
+        "self.off_ms <= strain.reach_ms",
         OF_DOUBT + "test_what_a_busy_host_cannot_have_done_stays_broken",
     ),
     Mutation(
@@ -315,7 +315,7 @@ PROOF = (
     Mutation(
         "the earliest tenth of a link that jitters need not be early",
         "cluster/contract/doubt.py",
-        "most_early_ms -= _early_by_ms([link], measured.samples, measured.early_wait_ms, strain)",
+        "most_early_ms -= _early_by_ms(self.ways, self.samples, self.wait_ms, strain)",
         "pass",
         "tests/unit/test_doubt.py::test_on_links_that_jitter_the_earliest_tenth_must_be_early",
     ),
@@ -332,5 +332,19 @@ PROOF = (
         "return 100 * chance_of_none(links)",
         "return link.lost_pct",
         "tests/unit/test_simulated_pings.py::test_a_packet_that_was_doubled_before_a_link_that_loses_may_arrive_all_the_same",
+    ),
+    Mutation(
+        "what only seems short is broken on a crowded host",
+        "cluster/contract/doubt.py",
+        "self.off_ms + self.share_ms >= -self.tolerance_ms and self.is_never_early()",
+        "False",
+        OF_DOUBT + "test_what_only_seems_short_as_the_hosts_own_share_was_long_is_undecided",
+    ),
+    Mutation(
+        "what is too short is the host's, however short",
+        "cluster/contract/doubt.py",
+        "self.off_ms + self.share_ms >= -self.tolerance_ms and self.is_never_early()",
+        "True",
+        OF_DOUBT + "test_what_a_busy_host_cannot_have_done_stays_broken",
     ),
 )
