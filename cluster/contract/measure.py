@@ -141,6 +141,7 @@ class _Look:
         earlier: measurements of earlier passes without host overload; they count, too, where chance decides.
         lossy: links whose losses were not as asked in the pass before.
         share: fraction of the usual load to measure side by side.
+        pace: likewise of pings, which are small: a machine carries fewer than it should, or all.
     """
 
     links: Sequence[Link]
@@ -148,6 +149,7 @@ class _Look:
     earlier: Mapping[Link, Measured] = field(default_factory=dict)
     lossy: Collection[Link] = ()
     share: float = 1.0
+    pace: float = 1.0
 
     @property
     def is_repeated(self) -> bool:
@@ -204,7 +206,7 @@ class _Survey:
             earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
             share *= SMALLER * carried_share(measured)
             lossy = frozenset(v.link for v in doubtful if "loss" in v.failed)
-            some = _Look([v.link for v in doubtful], known, earlier, lossy, share)
+            some = _Look([v.link for v in doubtful], known, earlier, lossy, share, SMALLER**look)
             measured = measure(some)
             news = {v.link: v for v in measured}
             verdicts = [news.get(v.link, v) for v in verdicts]
@@ -213,11 +215,11 @@ class _Survey:
     def links(self, look: _Look) -> list[Verdict]:
         """Measure and judge everything about these links."""
         self.report("round trips, jitter and loss")
-        pinged = ping_links(self.session, look.links, self.asked.links, self.effort)
+        pinged = ping_links(self.session, look.links, self.asked.links, self.paced(look))
         measured = by_clocks(pinged, self.asked)
         flawed = [link for link in look.links if link.is_impaired]
         lossy = look.lossy_of(look.links, measured)
-        counters = self.losses(lossy, self.asked.links, measured) if lossy else DropCounters()
+        counters = self.losses(look, lossy, self.asked.links, measured) if lossy else DropCounters()
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -271,12 +273,17 @@ class _Survey:
             if round_trip_jitter_ms(link, self.asked):
                 measured[link.ends] = measured[link.ends].with_delays_and(before)
 
+    def paced(self, look: _Look) -> Effort:
+        """Return the effort of a pass; its pings are the farther apart the more passes there were before it."""
+        return replace(self.effort, pace=look.pace)
+
     def losses(
-        self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
+        self, look: _Look, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
     ) -> DropCounters:
         """Measure losses by more pings, into `measured`; return the wires' counters before and after these."""
         before = self.witness.received()
-        found = by_clocks(ping_losses(self.session, links, asked, self.effort), self.asked)
+        effort = self.paced(look)
+        found = by_clocks(ping_losses(self.session, links, asked, effort), self.asked)
         for pair, many in found.items():
             measured[pair] = measured[pair].with_losses_of(many)
         return DropCounters(before, self.witness.received())
@@ -322,11 +329,11 @@ class _Survey:
             self.report(f"paths over several links, {number} of {len(groups)}")
             ways = list(self.via)
             pinged = by_clocks(
-                ping_links(self.session, group, ways, self.effort, PATH_APART), self.asked
+                ping_links(self.session, group, ways, self.paced(look), PATH_APART), self.asked
             )
             lossy = look.lossy_of(group, pinged)
             if lossy:
-                self.losses(lossy, ways, pinged)
+                self.losses(look, lossy, ways, pinged)
             self.pool(pinged, replace(look, links=group))
             # The bursts of several links mixed have no one mean length; those of each link are judged there.
             unjudged = {ends: replace(found, gaps=None) for ends, found in pinged.items()}

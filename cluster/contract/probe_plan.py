@@ -63,6 +63,7 @@ class Effort:
             measure that.
         losses: how many losses of each link the wire is to count; None: those that happen meanwhile.
         bounded: whether TCP is tried on a sample of links if all of them would take too long.
+        pace: how many pings go at the same time in the whole cluster, as a share of the usual number.
     """
 
     pings: int
@@ -72,6 +73,7 @@ class Effort:
     tcp_on_rough: bool
     losses: LossGoal | None
     bounded: bool
+    pace: float = 1.0
 
 
 EFFORTS = {
@@ -129,7 +131,7 @@ def delay_pings(
             waited, five if none may.
     """
     jitter_ms = max(link.jitter_ms for link in links)
-    least_ms = streams / PINGS_S * 1000
+    least_ms = streams / (effort.pace * PINGS_S) * 1000
     if not jitter_ms:
         interval_ms = max(QUIET_INTERVAL_MS, least_ms)
         enough = max(FEWEST_PINGS, round(QUIET_PINGS * QUIET_INTERVAL_MS / interval_ms))
@@ -145,7 +147,7 @@ def loss_pings(
     links: Sequence[Link], peers: Mapping[str, str], streams: int, effort: Effort
 ) -> PingOrder:
     """Plan the pings that distinguish loss from chance: many, in quick succession."""
-    interval_ms = max(LOSS_INTERVAL_MS, streams / LOSS_PINGS_S * 1000)
+    interval_ms = max(LOSS_INTERVAL_MS, streams / (effort.pace * LOSS_PINGS_S) * 1000)
     return _ping_order(links, peers, effort.loss_pings, interval_ms)
 
 

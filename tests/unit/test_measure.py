@@ -107,6 +107,20 @@ def test_a_link_is_undecided_only_after_three_looks_at_a_busy_host(make_survey):
     assert sure(survey, [THERE]) == ([((), ())], 2)
 
 
+def test_each_pass_pings_half_as_often_as_the_one_before(make_survey, monkeypatch):
+    """Else all passes over 64 nodes on two slow processors are as late as the first one."""
+    survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
+    paces, ping_links = [], measure.ping_links
+
+    def noted(prober, links, asked, effort):
+        paces.append(effort.pace)
+        return ping_links(prober, links, asked, effort)
+
+    monkeypatch.setattr(measure, "ping_links", noted)
+    sure(survey, [THERE])
+    assert paces == [1.0, 0.5, 0.25]
+
+
 def test_a_link_is_broken_where_its_own_nodes_were_well_whatever_others_were(make_survey):
     survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node3": 90})
     assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)

@@ -1,5 +1,7 @@
 """The plan of pings: which node pings which, how many pings, and how far apart."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.base.spec import ClusterSpec
@@ -61,7 +63,12 @@ def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
     order = delay_pings(links, {"node2": "x"}, streams, NORMAL)
     assert streams / order.interval_ms * 1000 <= PINGS_S
     assert order.pings == 30
+    slower = delay_pings(links, {"node2": "x"}, streams, replace(NORMAL, pace=0.25))
+    assert (slower.interval_ms, slower.pings) == (4 * order.interval_ms, 30)
     lossy = [link._replace(loss_pct=1.0) for link in links]
     order = loss_pings(lossy, {"node2": "x"}, streams, NORMAL)
     assert order.pings == 800
+    assert loss_pings(lossy, {}, streams, replace(NORMAL, pace=0.25)).interval_ms > (
+        3 * order.interval_ms
+    )
     assert streams / order.interval_ms * 1000 <= LOSS_PINGS_S

@@ -347,4 +347,11 @@ PROOF = (
         "True",
         OF_DOUBT + "test_what_a_busy_host_cannot_have_done_stays_broken",
     ),
+    Mutation(
+        "all passes ping at one pace",
+        "cluster/contract/measure.py",
+        "lossy, share, SMALLER**look)",
+        "lossy, share)",
+        "tests/unit/test_measure.py::test_each_pass_pings_half_as_often_as_the_one_before",
+    ),
 )
