@@ -35,6 +35,7 @@ from cluster.base.errors import (
 from cluster.base.json_file import json_text
 from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, open_closed_streams, safe_output
+from cluster.cli.parser import Parser
 
 LIMIT_FLAGS = {
     "--cpus": ("N", "CPUs that a node may use: node3=0.5; `none`: no limit"),
@@ -55,7 +56,7 @@ Verb = Callable[[Namespace], object]
 
 def make_parser(prog: str, description: str | None) -> ArgumentParser:
     """Return a parser for `python -m PROG`, or `gradwire VERB`; `description` is the module's docstring."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog=as_typed(f"python -m {prog}"),
         description=as_typed(description or ""),
         formatter_class=RawDescriptionHelpFormatter,
@@ -172,7 +173,7 @@ def run_verb(
 def _parse(
     parser: ArgumentParser, words: Sequence[str], output: Output, *, keep_rest: bool
 ) -> Namespace:
-    """Return the parsed arguments; exits as argparse does after --help and after a wrong argument."""
+    """Return the parsed arguments; exits after --help, and after a wrong argument."""
     try:
         args, rest = parser.parse_known_args(words)
         if rest and not keep_rest:

@@ -1,5 +1,6 @@
 """What all verbs share: signals, closed pipes, exit codes."""
 
+import importlib
 import io
 import itertools
 import os
@@ -305,6 +306,33 @@ def test_a_variable_is_checked_as_its_option_is(capsys, monkeypatch, variable, v
     first, hint = capsys.readouterr().err.splitlines()
     assert first == f"error: GRADWIRE_{variable}={value!r} in the environment: {why}"
     assert "unset it" in hint
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "message"),
+    [
+        ("launch", "--nodes x", "--nodes 'x': not a whole number"),
+        ("launch", "--verify maybe", "--verify 'maybe': not one of"),
+        ("launch", "--no-verify --verify full", "--verify and --no-verify exclude each other"),
+        ("launch", "--plain=yes", "--plain takes no value: 'yes'"),
+        ("launch", "-f", "-f/--file needs a value"),
+        ("shape", "--delay far", "--delay 'far': not a number"),
+        ("schema", "prof", "kind 'prof': not one of"),
+        ("report", "", "missing: RUN"),
+        ("report", "runs/x --output", "--output needs a value"),
+        ("up", "--profil wan", "unknown argument '--profil': did you mean --profile?"),
+        ("up", "mobile", "unknown argument 'mobile'"),
+    ],
+)
+def test_an_argument_that_cannot_be_parsed_is_one_line_with_a_hint(capsys, verb, words, message):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"cluster.{verb}").main(words.split())
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    first, hint = said.err.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert hint == f"  try: python -m cluster.{verb} --help"
+    assert said.out == ""
 
 
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):

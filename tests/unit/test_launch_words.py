@@ -139,11 +139,11 @@ def test_of_our_own_training_the_task_says_which_ranks_may_fail(plan, monkeypatc
         (["--essential-ranks", "0"], "--essential-ranks 0 is for programs of your own"),
         (["--max-restarts", "1", "--", "SCRIPT"], "all ranks of this run are essential"),
         (["--max-restarts", "1"], "all ranks of this run are essential"),
-        (["--max-restarts", "often", "--", "SCRIPT"], "invalid int value: 'often'"),
+        (["--max-restarts", "often", "--", "SCRIPT"], "--max-restarts 'often': not a whole number"),
     ],
 )
 def test_ranks_that_cannot_be_essential_are_refused_in_one_line(capsys, script, words, message):
-    with suppress(SystemExit):  # raised by argparse
+    with suppress(SystemExit):  # raised by the parser
         assert cluster.launch.main([*PLAN, *(script if w == "SCRIPT" else w for w in words)]) == 2
     assert message in capsys.readouterr().err
 
