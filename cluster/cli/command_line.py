@@ -51,6 +51,7 @@ that were changed for a while and nodes that were half made stay as they are
   try: python -m cluster.status
 """
 NO_LINE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+DASHES = re.compile(r"(--[^=]+=|-\w)--")
 Verb = Callable[[Namespace], object]
 
 
@@ -228,13 +229,15 @@ def _offer(names: Sequence[str], **_: object) -> Sequence[str]:
 
 
 def _refuse_odd(words: Sequence[str]) -> None:
-    """Refuse words with newlines or escapes, and an option whose value is empty, as from an unset shell variable.
+    """Refuse words with newlines or escapes, and an option whose value is --, or empty as from an unset shell variable.
 
     Raises:
         UsageError: names the word, or the option.
     """
     for word in words:
         _refuse_control(word, shown(word))
+        if DASHES.fullmatch(word):  # some versions of argparse make a list of it
+            raise UsageError(f"{word}: -- is no value", "leave it out, or give a value")
     for word, following in itertools.pairwise([*words, "the end"]):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and (value if equals else following) == "":

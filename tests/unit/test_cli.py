@@ -228,6 +228,13 @@ def test_an_option_without_its_value_is_refused(words, capsys, monkeypatch):
     assert said.out == ""
 
 
+@pytest.mark.parametrize("words", [["--name=--"], ["--nodes=--"], ["-f--"]])
+def test_two_dashes_are_no_value(words, capsys):
+    """Some versions of argparse return an empty list for them."""
+    assert cluster.launch.main(["--dry-run", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words[0]}: -- is no value\n")
+
+
 def test_an_empty_variable_says_nothing(monkeypatch):
     """As is usual in a shell, where an empty value unsets a variable for one command."""
     for name in ("PROFILE", "NODES", "NAME"):
