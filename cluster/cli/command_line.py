@@ -1,8 +1,8 @@
 """The command line that all verbs share: a parser whose help starts with examples, exit codes, --json.
 
 A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value can
-also be set by an environment variable, GRADWIRE_NODES for --nodes; the command line wins. An empty variable is ignored,
-an empty option is refused.
+also be set by an environment variable that is named after it, GRADWIRE_RANK_ORDER for --rank-order; the command line
+wins. An empty variable is ignored, an empty option is refused.
 """
 
 import difflib
@@ -286,9 +286,11 @@ def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
 def _take_environment(parser: ArgumentParser) -> None:
     """Use environment variables as defaults of options; raises UsageError for one that the option would refuse."""
     for action in parser._actions:
-        value = os.environ.get(_variable(action)) if action.option_strings else None
-        _refuse_control(value or "", _variable(action))
-        if value and action.nargs is None and not isinstance(action.default, list):
+        has_one_value = action.option_strings and action.nargs is None
+        if not has_one_value or isinstance(action.default, list):
+            continue
+        if value := os.environ.get(_variable(action)):
+            _refuse_control(value, _variable(action))
             action.default = _converted(action, value)
             action.required = False
 
@@ -308,4 +310,6 @@ def _converted(action: Action, value: str) -> object:
 
 
 def _variable(action: Action) -> str:
-    return "GRADWIRE_" + action.dest.upper()
+    """Return the variable of an option, named after its first long flag: GRADWIRE_LINK_SEED for --link-seed, --seed."""
+    flag = next(flag for flag in action.option_strings if flag.startswith("--"))
+    return "GRADWIRE_" + flag[2:].replace("-", "_").upper()
