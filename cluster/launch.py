@@ -53,6 +53,7 @@ from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.cli.command_line import run_verb
 from cluster.cli.launch_options import launch_parser
 from cluster.cli.live_options import served_page
+from cluster.cli.parser import offered_flags
 from cluster.cli.print_summary import print_summary
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
@@ -95,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     split = words.index("--") if "--" in words else len(words)
     parser = launch_parser(__doc__)
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    flags = offered_flags(parser)
 
     def launch(args: Namespace) -> object:
         said = [_flag(word) for word in words[:split] if word.startswith("-")]
@@ -123,7 +124,7 @@ def launch_verb(
         args: the parsed arguments.
         rest: options that are not ours, for the training.
         program: the words after `--`.
-        flags: all flags of launch.
+        flags: all flags of launch that its help shows.
         said: the flags on the command line.
     """
     if args.attached:

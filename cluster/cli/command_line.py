@@ -5,7 +5,6 @@ also be set by an environment variable that is named after it, GRADWIRE_RANK_ORD
 wins. An empty variable is ignored, an empty option is refused.
 """
 
-import difflib
 import gc
 import itertools
 import os
@@ -29,13 +28,14 @@ from cluster.base.errors import (
     EXIT_INTERRUPTED,
     ClusterError,
     UsageError,
+    nearest,
     shown,
     system_error,
 )
 from cluster.base.json_file import json_text
 from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, open_closed_streams, safe_output
-from cluster.cli.parser import Parser
+from cluster.cli.parser import Parser, offered_flags
 
 LIMIT_FLAGS = {
     "--cpus": ("N", "CPUs that a node may use: node3=0.5; `none`: no limit"),
@@ -251,9 +251,8 @@ def _refuse_control(word: str, name: str) -> None:
 
 
 def _guess(word: str, parser: ArgumentParser) -> str:
-    flags = [flag for action in parser._actions for flag in action.option_strings]
-    close = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    close = nearest(word.partition("=")[0], offered_flags(parser))
+    return f": did you mean {close}?" if close else ""
 
 
 def hear_signals() -> None:

@@ -1,7 +1,7 @@
 """The parser of every verb: what it cannot parse is an error like any other, one line and what to try."""
 
 import re
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from typing import NoReturn
 
 from cluster.base.console import Console
@@ -26,6 +26,12 @@ class Parser(ArgumentParser):
         """Print the mistake with a hint to the help, and exit with EXIT_USAGE."""
         Console().fail(UsageError(_clearer(message), f"{self.prog} --help"))
         raise SystemExit(EXIT_USAGE)
+
+
+def offered_flags(parser: ArgumentParser) -> list[str]:
+    """Return the flags that the help shows: others are passed by gradwire itself."""
+    shown = [action for action in parser._actions if action.help != SUPPRESS]
+    return [flag for action in shown for flag in action.option_strings]
 
 
 def _clearer(message: str) -> str:

@@ -398,8 +398,17 @@ def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("--seed", "--link-seed"), ("--share", "--shared"), ("--x", "")]
+    ("typed", "meant"),
+    [
+        ("--node", "--nodes"),  # not --nproc-per-node, which ends so
+        ("--link", "--link-seed"),
+        ("--seed", "--link-seed"),
+        ("--share", "--shared"),
+        ("--stpes", "--steps"),
+        ("--x", ""),
+    ],
 )
-def test_a_flag_that_is_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
-    hint = unknown("option", typed, ["--link-seed", "--shared", "--steps"]).hint
+def test_a_flag_that_is_the_beginning_or_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
+    known = ["--link-seed", "--nodes", "--nproc-per-node", "--shared", "--steps"]
+    hint = unknown("option", typed, known).hint
     assert hint.startswith(f"did you mean {meant!r}?" if meant else "one of: ")

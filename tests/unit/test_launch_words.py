@@ -165,6 +165,14 @@ def test_an_environment_that_the_node_image_lacks_is_refused_before_anything_sta
     assert "python -m cluster.image --mujoco" in said
 
 
+@pytest.mark.parametrize("word", ["--attache", "--fi"])
+def test_a_flag_that_only_gradwire_itself_passes_is_offered_to_nobody(capsys, script, word):
+    for words in ([word, "--", script], [word]):
+        assert cluster.launch.main([*PLAN, *words]) == 2
+        said = capsys.readouterr().err
+        assert "--attached" not in said and "--fit" not in said
+
+
 def test_a_dry_run_counts_a_schedule_in(plan, tmp_path):
     storm = tmp_path / "storm.yml"
     storm.write_text("- {at: 1s, link: node1:node2, loss_pct: 100, for: 500s}\n")
