@@ -25,6 +25,8 @@ EXIT_INTERRUPTED = 130
 
 
 MOST_NAMES, MOST_SHOWN = 100, 200
+# How similar two names must be, by difflib; the dashes of flags alone make --force similar to --lr.
+ALIKE, ALIKE_FLAGS = 0.6, 0.75
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 3, 6, 6
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
@@ -132,10 +134,11 @@ def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """Return the known name that was probably meant, or "": a flag that begins so, one that ends so, a similar one."""
-    flags = [one for one in names if name.startswith("--") and one.startswith("--")]
-    begin = [one for one in flags if one.startswith(name)]
-    end = [one for one in flags if one.endswith(name[1:])]
-    return [*begin, *end, *difflib.get_close_matches(name, names, n=1), ""][0]
+    flags = [one for one in names if one.startswith("--")]
+    begin = [one for one in flags if name.startswith("--") and one.startswith(name)]
+    end = [one for one in flags if name.startswith("--") and one.endswith(name[1:])]
+    cutoff = ALIKE_FLAGS if flags else ALIKE
+    return [*begin, *end, *difflib.get_close_matches(name, names, n=1, cutoff=cutoff), ""][0]
 
 
 def shown(value: object) -> str:

@@ -1,12 +1,16 @@
 """The program that a launch's words ask for: the user's own after `--`, or node.train with the options left."""
 
-import difflib
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 
-from cluster.base.errors import UsageError, unknown
+from cluster.base.errors import UsageError, nearest, unknown
 from cluster.run.launch_words import parse_essential_ranks
 from cluster.run.program import Program, fit_program, training, user_program
+
+BOTH_HELPS = (
+    "python -m cluster.launch --help, or for the training's options python -m node.train --help"
+)
 
 
 def launch_program(
@@ -49,13 +53,26 @@ def _refuse_essential_ranks(args: Namespace) -> None:
 
 
 def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks: int) -> Program:
-    """Return node.train with the options that are not ours; misspelt options of ours are reported as such."""
+    """Return node.train with the options that are not ours; what it does not know may be a misspelt one of ours."""
     _refuse_essential_ranks(args)
     try:
         return training(rest, args.folder, ranks)
     except UsageError as error:
-        for flag in (word.partition("=")[0] for word in rest):
-            refused = f"unknown argument {flag!r}" in error.message
-            if refused and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
-                raise unknown("option", flag, flags) from error
-        raise
+        words = [word.partition("=")[0] for word in rest]
+        refused = [word for word in words if _is_refused(word, error)]
+        if not refused:
+            raise
+        raise _unknown_word(refused[0], flags, error) from error
+
+
+def _is_refused(word: str, error: UsageError) -> bool:
+    """Return whether an error of node.train is that it does not know this word."""
+    return error.message.startswith(f"unknown argument {word!r}: ")
+
+
+def _unknown_word(word: str, flags: Sequence[str], error: UsageError) -> UsageError:
+    """Return the error for a word that neither we nor node.train know; `error`: what node.train says of it."""
+    of_training = re.findall("did you mean '(--.+)'", error.message)
+    if nearest(word, [*sorted(flags), *of_training]) in flags:
+        return unknown("option", word, flags)
+    return UsageError(error.message.partition(": there is ")[0], BOTH_HELPS)

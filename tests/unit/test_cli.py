@@ -405,7 +405,7 @@ def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
         ("--seed", "--link-seed"),
         ("--share", "--shared"),
         ("--stpes", "--steps"),
-        ("--x", ""),
+        *((far, "") for far in ("--x", "--force", "--H", "--stage")),
     ],
 )
 def test_a_flag_that_is_the_beginning_or_the_end_of_a_longer_one_was_meant_for_it(typed, meant):

@@ -13,6 +13,9 @@ from cluster.run import program
 PLAN = ["--dry-run", "--json", "--name", "t-words", "--nodes", "3", "--profile", "mobile"]
 
 
+LAUNCH_FLAGS = ("--link-seed", "--stall-timeout", "--verify")
+
+
 @pytest.fixture
 def plan(capsys):
     """A function that returns what `launch --dry-run` prints for additional arguments."""
@@ -163,6 +166,30 @@ def test_an_environment_that_the_node_image_lacks_is_refused_before_anything_sta
     said = capsys.readouterr().err
     assert "env=Hopper-v5 needs mujoco, which gradwire-node is built without" in said
     assert "python -m cluster.image --mujoco" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        *(("--force", ""), ("--H", ""), ("--epochs", ""), ("lab", "")),
+        *(
+            ("--link", "--link-seed"),
+            ("--timeout", "--stall-timeout"),
+            ("--verify-full", "--verify"),
+        ),
+        *(("--stpes", "--steps"), ("--batch", "--batch-size"), ("--step", "--steps")),
+        ("--lr-schedul", "--lr-schedule"),
+    ],
+)
+def test_what_is_no_flag_is_taken_for_a_similar_one_alone(capsys, word, meant):
+    assert cluster.launch.main([*PLAN, word, "20"]) == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {meant!r}?" in said if meant else "did you mean" not in said
+    if meant not in LAUNCH_FLAGS:
+        assert said.endswith(
+            "\n  try: python -m cluster.launch --help, or for the training's options python -m node.train --help\n"
+        )
+        assert ": there is" not in said
 
 
 @pytest.mark.parametrize("word", ["--attache", "--fi"])
