@@ -1,6 +1,8 @@
 """The words of a command that a user gives for a program."""
 
 import os
+import re
+import shlex
 from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 from cluster.base.errors import UsageError, shown
 
 Words = Sequence[str | Path | float]  # of a command; from Python, also paths and numbers
+INTERPRETER = re.compile(r"python[\d.]*|torchrun")
 
 
 def checked_words(words: Words, folder: Path | None) -> list[str]:
@@ -30,3 +33,21 @@ def checked_words(words: Words, folder: Path | None) -> list[str]:
                 f"{ascii(word)} has a letter that this locale lacks", "export LC_ALL=C.UTF-8"
             ) from None
     return said
+
+
+def is_interpreter(word: str) -> bool:
+    """Return whether a word names what starts scripts, also one in a virtual environment."""
+    return INTERPRETER.fullmatch(Path(word).name) is not None
+
+
+def refuse_interpreter(words: Sequence[str]) -> None:
+    """Refuse words that start with an interpreter: a node runs scripts with its own.
+
+    Raises:
+        UsageError: says what to leave out: the interpreter with its flags, up to the script or -m.
+    """
+    if not is_interpreter(words[0]):
+        return
+    starts = [at for at, word in enumerate(words) if word == "-m" or word.endswith(".py")]
+    program = words[starts[0] if starts else 1 :] or ["train.py"]
+    raise UsageError(f"{words[0]} is not a script", f"leave it out: -- {shlex.join(program)}")

@@ -21,7 +21,7 @@ from cluster.base.processes import run_bounded
 from cluster.base.secrets import without_secret_options
 from cluster.base.yaml_file import is_file
 from cluster.run.checkpoints import find_checkpoints
-from cluster.run.command_words import Words, checked_words
+from cluster.run.command_words import Words, checked_words, refuse_interpreter
 from cluster.run.not_sent import is_left_out, is_secret, refuse_home, refuse_secret
 from protocol.fit_order import ORDER_FILE, FitOrder
 from protocol.places import FIT_FOLDER, RESUME_FOLDER
@@ -321,6 +321,7 @@ def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
 
 
 def _script(words: Sequence[str], folder: Path | None) -> Program:
+    refuse_interpreter(words)
     script = Path(words[0])
     if not is_file(script):
         raise UsageError(

@@ -1,5 +1,6 @@
 """Which of launch's arguments are about links, and which are about the training."""
 
+import shlex
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -190,6 +191,29 @@ def test_what_is_no_flag_is_taken_for_a_similar_one_alone(capsys, word, meant):
             "\n  try: python -m cluster.launch --help, or for the training's options python -m node.train --help\n"
         )
         assert ": there is" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("python train.py", "train.py"),
+        ("python3 -u train.py --epochs 2", "train.py --epochs 2"),
+        ("python3.11 -m package.module --lr 1", "-m package.module --lr 1"),
+        ("torchrun --nproc-per-node 2 train.py 'two words'", "train.py 'two words'"),
+        (".venv/bin/python train.py", "train.py"),
+        ("python train", "train"),
+        ("python", "train.py"),
+    ],
+)
+def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint):
+    """One in the program's own folder would be sent, and run as a script."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    monkeypatch.chdir(tmp_path)
+    first, *more = shlex.split(words)
+    assert cluster.launch.main([*PLAN, "--", first, *more]) == 2
+    said = capsys.readouterr().err
+    assert said == f"error: {first} is not a script\n  try: leave it out: -- {hint}\n"
 
 
 @pytest.mark.parametrize("word", ["--attache", "--fi"])
