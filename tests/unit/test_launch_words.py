@@ -2,6 +2,7 @@
 
 import shlex
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -214,6 +215,41 @@ def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint)
     assert cluster.launch.main([*PLAN, "--", first, *more]) == 2
     said = capsys.readouterr().err
     assert said == f"error: {first} is not a script\n  try: leave it out: -- {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("SCRIPT", "SCRIPT"),
+        ("none.py --nodes 3", "none.py"),
+        ("SCRIPT --epochs 2", "SCRIPT --epochs 2"),
+        ("--epochs 2 SCRIPT", "SCRIPT --epochs 2"),
+        ("--lr 0.1 SCRIPT", "SCRIPT --lr 0.1"),
+        ("python3 SCRIPT 7", "SCRIPT 7"),
+        ("torchrun --epochs=2 SCRIPT", "SCRIPT --epochs=2"),
+        ("--task TASK.py:make_task SCRIPT", "SCRIPT --task TASK.py:make_task"),
+        ("configure 7", "configure 7"),
+    ],
+)
+def test_a_script_without_dashes_before_it_is_no_option_of_the_training(
+    capsys, monkeypatch, script, words, hint
+):
+    folder = Path(script).parent
+    monkeypatch.chdir(folder)
+    (folder / "configure").touch()
+    (folder / "TASK.py").write_text("def make_task():\n    return None\n")
+    named = hint.split()[0].replace("SCRIPT", script)
+    assert cluster.launch.main([*PLAN, *words.replace("SCRIPT", script).split()]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {named} is given without --\n"
+        f"  try: python -m cluster.launch … -- {hint.replace('SCRIPT', script)}\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["--stpes 3 --strategy SCRIPT", "--profil lan SCRIPT"])
+def test_what_is_more_probably_another_mistake_is_said_first(capsys, script, words):
+    assert cluster.launch.main([*PLAN, *words.replace("SCRIPT", script).split()]) == 2
+    assert "did you mean '--" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["--attache", "--fi"])
