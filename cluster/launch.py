@@ -34,7 +34,6 @@ Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug in gradwir
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import signal
@@ -52,7 +51,9 @@ from cluster.base.errors import PrerequisiteError, UsageError, unknown
 from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.cli.command_line import run_verb
 from cluster.cli.launch_options import launch_parser
+from cluster.cli.launch_program import launch_program
 from cluster.cli.live_options import served_page
+from cluster.cli.parser import offered_flags
 from cluster.cli.print_summary import print_summary
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
@@ -66,9 +67,8 @@ from cluster.run.launch_again import (
     refuse_other_cluster,
     request_again,
 )
-from cluster.run.launch_words import NONE, parse_essential_ranks, parse_stall_timeout_s
+from cluster.run.launch_words import NONE, parse_stall_timeout_s
 from cluster.run.past_run import PastLaunch, read_past_launch
-from cluster.run.program import Program, fit_program, training, user_program
 from cluster.run.rank_order import check_rank_order, resolve_rank_order
 from cluster.run.rank_placement import place_ranks, resolve_max_restarts
 from cluster.run.results import parse_max_results
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     split = words.index("--") if "--" in words else len(words)
     parser = launch_parser(__doc__)
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    flags = offered_flags(parser)
 
     def launch(args: Namespace) -> object:
         said = [_flag(word) for word in words[:split] if word.startswith("-")]
@@ -123,7 +123,7 @@ def launch_verb(
         args: the parsed arguments.
         rest: options that are not ours, for the training.
         program: the words after `--`.
-        flags: all flags of launch.
+        flags: all flags of launch that its help shows.
         said: the flags on the command line.
     """
     if args.attached:
@@ -311,7 +311,7 @@ def _experiment(
     stall_timeout_s = parse_stall_timeout_s(args.stall_timeout) if args.stall_timeout else None
     return Experiment(
         request,
-        _user_program(args, program) if program else _training(args, rest, flags, ranks),
+        launch_program(args, rest, program, flags, ranks),
         schedule,
         verify=args.verify,
         allow_undecided=args.allow_undecided,
@@ -361,36 +361,6 @@ def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _user_program(args: Namespace, words: Sequence[str]) -> Program:
-    """Return the user's program, from the words after `--`."""
-    if args.fit:
-        _refuse_essential_ranks(args)
-        return fit_program(words, args.folder, args.fit)
-    essential = parse_essential_ranks(args.essential_ranks) if args.essential_ranks else None
-    return user_program(words, args.folder, essential)
-
-
-def _refuse_essential_ranks(args: Namespace) -> None:
-    if args.essential_ranks:
-        raise UsageError(
-            f"--essential-ranks {args.essential_ranks} is for programs of your own",
-            "leave it out: for node.train the task decides it",
-        )
-
-
-def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks: int) -> Program:
-    """Return node.train with the options that are not ours; misspelt options of ours are reported as such."""
-    _refuse_essential_ranks(args)
-    try:
-        return training(rest, args.folder, ranks)
-    except UsageError as error:
-        for flag in (word.partition("=")[0] for word in rest):
-            refused = f"unknown argument {flag!r}" in error.message
-            if refused and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
-                raise unknown("option", flag, flags) from error
-        raise
 
 
 def _print_plan(

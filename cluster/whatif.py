@@ -85,11 +85,18 @@ def main(argv: list[str] | None = None) -> int:
         metavar="X,Y",
         help="predict the run over the links of these profiles instead",
     )
-    return run_verb(parser, whatif, argv)
+    words = sys.argv[1:] if argv is None else argv
+    typed = [word.partition("=")[0] for word in words]
+    return run_verb(parser, lambda args: whatif(args, typed), argv)
 
 
-def whatif(args: Namespace) -> WhatIf:
-    """Run the verb: print and return the predictions and trials."""
+def whatif(args: Namespace, typed: Sequence[str]) -> WhatIf:
+    """Run the verb: print and return the predictions and trials.
+
+    A --profile that is not among the `typed` flags came from the environment, and may be meant for launches.
+    """
+    if "--try" in typed and "--profile" not in typed:
+        args.profiles = None
     if args.tries < 0 or not 1 <= args.repeat <= MOST_REPEATS:
         raise UsageError(
             f"--try {args.tries} --repeat {args.repeat}",

@@ -25,6 +25,8 @@ EXIT_INTERRUPTED = 130
 
 
 MOST_NAMES, MOST_SHOWN = 100, 200
+# How similar two names must be, by difflib; the dashes of flags alone make --force similar to --lr.
+ALIKE, ALIKE_FLAGS = 0.6, 0.75
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 3, 6, 6
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
@@ -122,18 +124,21 @@ def system_error(error: OSError, what: str = "") -> ClusterError:
 def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
     """Return an error for a misspelt name that suggests the nearest known one."""
     names = sorted(known)
-    close = _nearest(name, names) if isinstance(name, str) else []
-    guess = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(name, names) if isinstance(name, str) else ""
+    guess = f"did you mean {close!r}? " if close else ""
     more = [] if len(names) <= MOST_NAMES else ["…"]
     return UsageError(
         f"unknown {what} {shown(name)}", f"{guess}one of: {', '.join(names[:MOST_NAMES] + more)}"
     )
 
 
-def _nearest(name: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the known name that was probably meant, if any: a flag that ends in this one, else a similar spelling."""
-    longer = [one for one in names if name.startswith("--") and one.endswith(name[1:])]
-    return longer[:1] or difflib.get_close_matches(name, names, n=1)
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return the known name that was probably meant, or "": a flag that begins so, one that ends so, a similar one."""
+    flags = [one for one in names if one.startswith("--")]
+    begin = [one for one in flags if name.startswith("--") and one.startswith(name)]
+    end = [one for one in flags if name.startswith("--") and one.endswith(name[1:])]
+    cutoff = ALIKE_FLAGS if flags else ALIKE
+    return [*begin, *end, *difflib.get_close_matches(name, names, n=1, cutoff=cutoff), ""][0]
 
 
 def shown(value: object) -> str:

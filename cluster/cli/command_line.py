@@ -1,11 +1,10 @@
 """The command line that all verbs share: a parser whose help starts with examples, exit codes, --json.
 
 A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value can
-also be set by an environment variable, GRADWIRE_NODES for --nodes; the command line wins. An empty variable is ignored,
-an empty option is refused.
+also be set by an environment variable that is named after it, GRADWIRE_RANK_ORDER for --rank-order; the command line
+wins. An empty variable is ignored, an empty option is refused.
 """
 
-import difflib
 import gc
 import itertools
 import os
@@ -29,12 +28,14 @@ from cluster.base.errors import (
     EXIT_INTERRUPTED,
     ClusterError,
     UsageError,
+    nearest,
     shown,
     system_error,
 )
 from cluster.base.json_file import json_text
 from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, open_closed_streams, safe_output
+from cluster.cli.parser import Parser, offered_flags
 
 LIMIT_FLAGS = {
     "--cpus": ("N", "CPUs that a node may use: node3=0.5; `none`: no limit"),
@@ -50,12 +51,13 @@ that were changed for a while and nodes that were half made stay as they are
   try: python -m cluster.status
 """
 NO_LINE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+DASHES = re.compile(r"(--[^=]+=|-\w)--")
 Verb = Callable[[Namespace], object]
 
 
 def make_parser(prog: str, description: str | None) -> ArgumentParser:
     """Return a parser for `python -m PROG`, or `gradwire VERB`; `description` is the module's docstring."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog=as_typed(f"python -m {prog}"),
         description=as_typed(description or ""),
         formatter_class=RawDescriptionHelpFormatter,
@@ -172,7 +174,7 @@ def run_verb(
 def _parse(
     parser: ArgumentParser, words: Sequence[str], output: Output, *, keep_rest: bool
 ) -> Namespace:
-    """Return the parsed arguments; exits as argparse does after --help and after a wrong argument."""
+    """Return the parsed arguments; exits after --help, and after a wrong argument."""
     try:
         args, rest = parser.parse_known_args(words)
         if rest and not keep_rest:
@@ -227,13 +229,15 @@ def _offer(names: Sequence[str], **_: object) -> Sequence[str]:
 
 
 def _refuse_odd(words: Sequence[str]) -> None:
-    """Refuse words with newlines or escapes, and an option whose value is empty, as from an unset shell variable.
+    """Refuse words with newlines or escapes, and an option whose value is --, or empty as from an unset shell variable.
 
     Raises:
         UsageError: names the word, or the option.
     """
     for word in words:
         _refuse_control(word, shown(word))
+        if DASHES.fullmatch(word):  # some versions of argparse make a list of it
+            raise UsageError(f"{word}: -- is no value", "leave it out, or give a value")
     for word, following in itertools.pairwise([*words, "the end"]):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and (value if equals else following) == "":
@@ -247,9 +251,8 @@ def _refuse_control(word: str, name: str) -> None:
 
 
 def _guess(word: str, parser: ArgumentParser) -> str:
-    flags = [flag for action in parser._actions for flag in action.option_strings]
-    close = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    close = nearest(word.partition("=")[0], offered_flags(parser))
+    return f": did you mean {close}?" if close else ""
 
 
 def hear_signals() -> None:
@@ -282,9 +285,11 @@ def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
 def _take_environment(parser: ArgumentParser) -> None:
     """Use environment variables as defaults of options; raises UsageError for one that the option would refuse."""
     for action in parser._actions:
-        value = os.environ.get(_variable(action)) if action.option_strings else None
-        _refuse_control(value or "", _variable(action))
-        if value and action.nargs is None and not isinstance(action.default, list):
+        has_one_value = action.option_strings and action.nargs is None
+        if not has_one_value or isinstance(action.default, list):
+            continue
+        if value := os.environ.get(_variable(action)):
+            _refuse_control(value, _variable(action))
             action.default = _converted(action, value)
             action.required = False
 
@@ -304,4 +309,6 @@ def _converted(action: Action, value: str) -> object:
 
 
 def _variable(action: Action) -> str:
-    return "GRADWIRE_" + action.dest.upper()
+    """Return the variable of an option, named after its first long flag: GRADWIRE_LINK_SEED for --link-seed, --seed."""
+    flag = next(flag for flag in action.option_strings if flag.startswith("--"))
+    return "GRADWIRE_" + flag[2:].replace("-", "_").upper()

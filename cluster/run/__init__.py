@@ -1,8 +1,8 @@
 """A launch: runs ranks on nodes over links that hold, and collects what they leave.
 
 What is asked: `request` (state of the cluster), `experiment` (the launch), `launch_words` (values of options),
-`experiment_file` (experiment.yml) and `experiment_schema` (for editors), `program` (what runs), `not_sent` (secrets in
-its folder).
+`experiment_file` (experiment.yml) and `experiment_schema` (for editors), `program` (what runs), `command_words` (given
+for it), `not_sent` (secrets in its folder).
 
 Then read `job` (the plan of a launch), `runner` (the whole run), `verification` (of links, before it), `rank_placement`
 (which rank runs where), `rank_order` (another order of nodes), `staging` (files to the nodes and back), `checkpoints`

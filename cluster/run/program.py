@@ -13,15 +13,15 @@ import sys
 import tarfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from pathlib import Path, PurePosixPath
 
-from cluster.base.errors import ClusterError, UsageError, shown
+from cluster.base.errors import ClusterError, UsageError
 from cluster.base.paths import CODE_DIR
 from cluster.base.processes import run_bounded
 from cluster.base.secrets import without_secret_options
 from cluster.base.yaml_file import is_file
 from cluster.run.checkpoints import find_checkpoints
+from cluster.run.command_words import Words, checked_words, refuse_interpreter
 from cluster.run.not_sent import is_left_out, is_secret, refuse_home, refuse_secret
 from protocol.fit_order import ORDER_FILE, FitOrder
 from protocol.places import FIT_FOLDER, RESUME_FOLDER
@@ -44,7 +44,6 @@ NOT_ON_NODES = ("LOCAL_", "GRADWIRE_", "OMP_NUM_THREADS")
 """Variables of this shell that a node does not have, by their beginnings; the configuration is the one of a node."""
 OWN_FLAGS = ("--strategy", "--task")  # their value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
-Words = Sequence[str | Path | float]  # of a command; from Python, also paths and numbers
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def training(args: Words, folder: Path | None = None, ranks: int = 1) -> Program
     Raises:
         UsageError: an option, strategy or task does not exist, or the folder is too large to send.
     """
-    words = _checked_words(args, folder)
+    words = checked_words(args, folder)
     _refuse_launcher_flags(words)
     own, rest = _split_own(words)
     if not own:
@@ -175,7 +174,7 @@ def user_program(
     Raises:
         UsageError: there are no words, there is no such script or module, or the folder is too large to send.
     """
-    argv = _checked_words(words, folder)
+    argv = checked_words(words, folder)
     if not argv:
         raise UsageError("no words are no program", '["train.py", "--epochs", 2]')
     program = _module(argv, folder) if argv[0] == "-m" else _script(argv, folder)
@@ -307,28 +306,6 @@ def _refuse_launcher_flags(args: Sequence[str]) -> None:
             )
 
 
-def _checked_words(words: Words, folder: Path | None) -> list[str]:
-    """Return words as text, if this locale can encode them as arguments: a YAML file may have letters that it lacks.
-
-    Raises:
-        UsageError: names the word; or they are no list.
-    """
-    if isinstance(words, str | bytes) or not isinstance(words, Sequence):
-        raise UsageError(f"{shown(words)} is no list of words", '["train.py", "--epochs", 2]')
-    for word in words:
-        if isinstance(word, bool) or not isinstance(word, str | Path | Real):
-            raise UsageError(f"{shown(word)} is no word of a command", "a text, path or number")
-    said = [str(word) for word in words]
-    for word in [*said, str(folder or "")]:
-        try:
-            os.fsencode(word)
-        except UnicodeEncodeError:
-            raise UsageError(
-                f"{ascii(word)} has a letter that this locale lacks", "export LC_ALL=C.UTF-8"
-            ) from None
-    return said
-
-
 def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
     """Return the folder to send with a file, and the path of the file in it.
 
@@ -344,6 +321,7 @@ def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
 
 
 def _script(words: Sequence[str], folder: Path | None) -> Program:
+    refuse_interpreter(words)
     script = Path(words[0])
     if not is_file(script):
         raise UsageError(

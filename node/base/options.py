@@ -20,6 +20,8 @@ BOUNDS = {
     "at most": operator.le,
     "below": operator.lt,
 }
+# How similar two words must be, by difflib; the dashes of flags alone make --force similar to --lr.
+ALIKE, ALIKE_FLAGS = 0.5, 0.75
 BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -61,12 +63,21 @@ def option(
 def unknown(kind: str, word: str, known: Iterable[object]) -> OptionError:
     """Return the error for a `word` that is not a known `kind`; it names the nearest known word, or all of them."""
     words = sorted(map(str, known))
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    near = _nearest(word, words)
     # difflib is case-sensitive, and a one-letter option (H) has no other near match.
     near = near or [w for w in words if w.lower() == word.lower()]
     if near:
         return OptionError(f"unknown {kind} {word!r}: did you mean {near[0]!r}?")
     return OptionError(f"unknown {kind} {word!r}: there is {', '.join(words) or 'none'}")
+
+
+def _nearest(word: str, words: Sequence[str]) -> list[str]:
+    """Return the words that were probably meant, best first: flags that begin so, that end so, a similar word."""
+    flags = [one for one in words if one.startswith("--")]
+    begin = [one for one in flags if word.startswith("--") and one.startswith(word)]
+    end = [one for one in flags if word.startswith("--") and one.endswith(word[1:])]
+    cutoff = ALIKE_FLAGS if flags else ALIKE
+    return [*begin, *end, *difflib.get_close_matches(word, words, n=1, cutoff=cutoff)]
 
 
 def require_options(name: str, cls: type) -> None:

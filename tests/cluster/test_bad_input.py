@@ -29,7 +29,7 @@ from forked import run_forked
         (["launch", "--cpus", "node3=0"], "cpus of node3 is '0'"),
         (["up", "--memory", "1x"], "memory of all is '1x'"),
         (["up", "--nodes", "0"], "0 nodes"),
-        (["up", "--nodes", "many"], "invalid int value"),
+        (["up", "--nodes", "many"], "--nodes 'many': not a whole number"),
         (["up", "--slot", "100"], "slot 100"),
         (["up", "--profil", "wan"], "did you mean --profile"),
         (["launch", "--strategy", "fedagv"], "error: unknown strategy 'fedagv'"),

@@ -1,5 +1,6 @@
 """What all verbs share: signals, closed pipes, exit codes."""
 
+import importlib
 import io
 import itertools
 import os
@@ -229,6 +230,13 @@ def test_an_option_without_its_value_is_refused(words, capsys, monkeypatch):
     assert said.out == ""
 
 
+@pytest.mark.parametrize("words", [["--name=--"], ["--nodes=--"], ["-f--"]])
+def test_two_dashes_are_no_value(words, capsys):
+    """Some versions of argparse return an empty list for them."""
+    assert cluster.launch.main(["--dry-run", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words[0]}: -- is no value\n")
+
+
 def test_an_empty_variable_says_nothing(monkeypatch):
     """As is usual in a shell, where an empty value unsets a variable for one command."""
     for name in ("PROFILE", "NODES", "NAME"):
@@ -339,6 +347,33 @@ def test_a_variable_is_checked_as_its_option_is(capsys, monkeypatch, variable, v
     assert "unset it" in hint
 
 
+@pytest.mark.parametrize(
+    ("verb", "words", "message"),
+    [
+        ("launch", "--nodes x", "--nodes 'x': not a whole number"),
+        ("launch", "--verify maybe", "--verify 'maybe': not one of"),
+        ("launch", "--no-verify --verify full", "--verify and --no-verify exclude each other"),
+        ("launch", "--plain=yes", "--plain takes no value: 'yes'"),
+        ("launch", "-f", "-f/--file needs a value"),
+        ("shape", "--delay far", "--delay 'far': not a number"),
+        ("schema", "prof", "kind 'prof': not one of"),
+        ("report", "", "missing: RUN"),
+        ("report", "runs/x --output", "--output needs a value"),
+        ("up", "--profil wan", "unknown argument '--profil': did you mean --profile?"),
+        ("up", "mobile", "unknown argument 'mobile'"),
+    ],
+)
+def test_an_argument_that_cannot_be_parsed_is_one_line_with_a_hint(capsys, verb, words, message):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"cluster.{verb}").main(words.split())
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    first, hint = said.err.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert hint == f"  try: python -m cluster.{verb} --help"
+    assert said.out == ""
+
+
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):
     """Otherwise `logs --follow | head` would never end."""
     lines = (("node1", "a line") for _ in itertools.count())
@@ -395,8 +430,17 @@ def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("--seed", "--link-seed"), ("--share", "--shared"), ("--x", "")]
+    ("typed", "meant"),
+    [
+        ("--node", "--nodes"),  # not --nproc-per-node, which ends so
+        ("--link", "--link-seed"),
+        ("--seed", "--link-seed"),
+        ("--share", "--shared"),
+        ("--stpes", "--steps"),
+        *((far, "") for far in ("--x", "--force", "--H", "--stage")),
+    ],
 )
-def test_a_flag_that_is_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
-    hint = unknown("option", typed, ["--link-seed", "--shared", "--steps"]).hint
+def test_a_flag_that_is_the_beginning_or_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
+    known = ["--link-seed", "--nodes", "--nproc-per-node", "--shared", "--steps"]
+    hint = unknown("option", typed, known).hint
     assert hint.startswith(f"did you mean {meant!r}?" if meant else "one of: ")

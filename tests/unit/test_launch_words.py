@@ -1,6 +1,8 @@
 """Which of launch's arguments are about links, and which are about the training."""
 
+import shlex
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,9 @@ from cluster.base.errors import PrerequisiteError
 from cluster.run import program
 
 PLAN = ["--dry-run", "--json", "--name", "t-words", "--nodes", "3", "--profile", "mobile"]
+
+
+LAUNCH_FLAGS = ("--link-seed", "--stall-timeout", "--verify")
 
 
 @pytest.fixture
@@ -139,11 +144,11 @@ def test_of_our_own_training_the_task_says_which_ranks_may_fail(plan, monkeypatc
         (["--essential-ranks", "0"], "--essential-ranks 0 is for programs of your own"),
         (["--max-restarts", "1", "--", "SCRIPT"], "all ranks of this run are essential"),
         (["--max-restarts", "1"], "all ranks of this run are essential"),
-        (["--max-restarts", "often", "--", "SCRIPT"], "invalid int value: 'often'"),
+        (["--max-restarts", "often", "--", "SCRIPT"], "--max-restarts 'often': not a whole number"),
     ],
 )
 def test_ranks_that_cannot_be_essential_are_refused_in_one_line(capsys, script, words, message):
-    with suppress(SystemExit):  # raised by argparse
+    with suppress(SystemExit):  # raised by the parser
         assert cluster.launch.main([*PLAN, *(script if w == "SCRIPT" else w for w in words)]) == 2
     assert message in capsys.readouterr().err
 
@@ -163,6 +168,96 @@ def test_an_environment_that_the_node_image_lacks_is_refused_before_anything_sta
     said = capsys.readouterr().err
     assert "env=Hopper-v5 needs mujoco, which gradwire-node is built without" in said
     assert "python -m cluster.image --mujoco" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        *(("--force", ""), ("--H", ""), ("--epochs", ""), ("lab", "")),
+        *(
+            ("--link", "--link-seed"),
+            ("--timeout", "--stall-timeout"),
+            ("--verify-full", "--verify"),
+        ),
+        *(("--stpes", "--steps"), ("--batch", "--batch-size"), ("--step", "--steps")),
+        ("--lr-schedul", "--lr-schedule"),
+    ],
+)
+def test_what_is_no_flag_is_taken_for_a_similar_one_alone(capsys, word, meant):
+    assert cluster.launch.main([*PLAN, word, "20"]) == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {meant!r}?" in said if meant else "did you mean" not in said
+    if meant not in LAUNCH_FLAGS:
+        assert said.endswith(
+            "\n  try: python -m cluster.launch --help, or for the training's options python -m node.train --help\n"
+        )
+        assert ": there is" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("python train.py", "train.py"),
+        ("python3 -u train.py --epochs 2", "train.py --epochs 2"),
+        ("python3.11 -m package.module --lr 1", "-m package.module --lr 1"),
+        ("torchrun --nproc-per-node 2 train.py 'two words'", "train.py 'two words'"),
+        (".venv/bin/python train.py", "train.py"),
+        ("python train", "train"),
+        ("python", "train.py"),
+    ],
+)
+def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint):
+    """One in the program's own folder would be sent, and run as a script."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    monkeypatch.chdir(tmp_path)
+    first, *more = shlex.split(words)
+    assert cluster.launch.main([*PLAN, "--", first, *more]) == 2
+    said = capsys.readouterr().err
+    assert said == f"error: {first} is not a script\n  try: leave it out: -- {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("SCRIPT", "SCRIPT"),
+        ("none.py --nodes 3", "none.py"),
+        ("SCRIPT --epochs 2", "SCRIPT --epochs 2"),
+        ("--epochs 2 SCRIPT", "SCRIPT --epochs 2"),
+        ("--lr 0.1 SCRIPT", "SCRIPT --lr 0.1"),
+        ("python3 SCRIPT 7", "SCRIPT 7"),
+        ("torchrun --epochs=2 SCRIPT", "SCRIPT --epochs=2"),
+        ("--task TASK.py:make_task SCRIPT", "SCRIPT --task TASK.py:make_task"),
+        ("configure 7", "configure 7"),
+    ],
+)
+def test_a_script_without_dashes_before_it_is_no_option_of_the_training(
+    capsys, monkeypatch, script, words, hint
+):
+    folder = Path(script).parent
+    monkeypatch.chdir(folder)
+    (folder / "configure").touch()
+    (folder / "TASK.py").write_text("def make_task():\n    return None\n")
+    named = hint.split()[0].replace("SCRIPT", script)
+    assert cluster.launch.main([*PLAN, *words.replace("SCRIPT", script).split()]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {named} is given without --\n"
+        f"  try: python -m cluster.launch … -- {hint.replace('SCRIPT', script)}\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["--stpes 3 --strategy SCRIPT", "--profil lan SCRIPT"])
+def test_what_is_more_probably_another_mistake_is_said_first(capsys, script, words):
+    assert cluster.launch.main([*PLAN, *words.replace("SCRIPT", script).split()]) == 2
+    assert "did you mean '--" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--attache", "--fi"])
+def test_a_flag_that_only_gradwire_itself_passes_is_offered_to_nobody(capsys, script, word):
+    for words in ([word, "--", script], [word]):
+        assert cluster.launch.main([*PLAN, *words]) == 2
+        said = capsys.readouterr().err
+        assert "--attached" not in said and "--fit" not in said
 
 
 def test_a_dry_run_counts_a_schedule_in(plan, tmp_path):

@@ -295,6 +295,15 @@ def test_a_run_is_predicted_over_the_links_of_other_profiles(run, capsys):
     assert there.split()[0] == "poor"
 
 
+def test_a_profile_from_the_environment_is_none_beside_try(run, capsys, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_PROFILE", "poor")
+    assert main([str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profiles"]
+    assert main([str(run), "--try", "0", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["profiles"]
+    assert main([str(run), "--try", "1", "--profile", "poor"]) == 2
+
+
 def test_a_run_of_which_a_rank_has_no_end_is_not_predicted(run, capsys):
     for path in run.glob("metrics/node2.jsonl"):
         path.write_text(path.read_text().splitlines()[0] + "\n")

@@ -56,6 +56,10 @@ def node_train(*flags):
         ("--task fashon-mnist", "unknown task 'fashon-mnist': did you mean 'fashion-mnist'?"),
         ("--optimizer adam", "unknown optimizer 'adam': did you mean 'adamw'?"),
         ("--step 3", "unknown argument '--step': did you mean '--steps'?"),
+        ("--stpes 3", "unknown argument '--stpes': did you mean '--steps'?"),
+        ("--batch 3", "unknown argument '--batch': did you mean '--batch-size'?"),
+        ("--decay 3", "unknown argument '--decay': did you mean '--weight-decay'?"),
+        ("--timeout 3", "unknown argument '--timeout': there is --accumulate"),
         ("--strategy fedavg --set h=3", "unknown option of strategy fedavg: 'h': did you mean 'H'"),
         ("--strategy ddp --set H=3", "option of strategy ddp: 'H': there is bucket_mb, hook, over"),
         (
@@ -361,6 +365,9 @@ def test_a_missing_module_is_said_to_be_in_the_image_only_if_it_is(tmp_path, mod
 def test_nearest_name_ignores_case_and_far_names_are_not_offered():
     assert "did you mean 'H'" in str(unknown("option", "h", ["H"]))
     assert "did you mean" not in str(unknown("option", "zzz", ["H", "alpha"]))
+    flags = ["--alpha", "--dry-run", "--lr", "--optimizer"]
+    for far in ("--force", "--link", "--H", "--timeout", "--verify-full", "--all"):
+        assert "did you mean" not in str(unknown("argument", far, flags))
 
 
 def test_a_mistake_is_one_line_and_exit_2():
