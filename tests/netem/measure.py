@@ -14,6 +14,7 @@ Writes into runs/NAME-netem. The grid `fast` is left out: the guest's one proces
 
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def main() -> int:
     reason = uml.unavailable()
     if reason:
         raise SystemExit(reason)
+    # A SIGTERM ends the guest, too, as Ctrl-C does; in the background Ctrl-C is ignored.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     name, *words = sys.argv[1:] or [""]
     if name not in COMMANDS:
         raise SystemExit(f"one of {', '.join(COMMANDS)} is to be measured")
