@@ -38,6 +38,7 @@ FIELDS = {
     "corrupt": ("corrupt_pct", "PCT", "packets with one bit flipped"),
     "reorder": ("reorder_pct", "PCT", "packets that skip the delay and overtake others"),
 }
+OF_LINK = (*(f"--{name}" for name in FIELDS), "--both", "--for")
 OF_PROFILE = ("--topology", "--link-seed", "--seed", "--wire", "--isolated")
 
 
@@ -73,7 +74,7 @@ def shape(args: Namespace, typed: Sequence[str]) -> dict[str, object]:
         if args.trace:
             link_state, played = _replay(cluster, args)
         else:
-            link_state, played = _shape(cluster, args), {}
+            link_state, played = _shape(cluster, args, typed), {}
     finally:
         cluster.close()
     if not args.json:
@@ -111,7 +112,7 @@ def _add_link(parser: ArgumentParser) -> None:
     )
 
 
-def _shape(cluster: Cluster, args: Namespace) -> LinkState:
+def _shape(cluster: Cluster, args: Namespace, typed: Sequence[str]) -> LinkState:
     values = {field: getattr(args, field) for field, _, _ in FIELDS.values()}
     if args.loop is not None:
         raise UsageError("--loop is for --trace FILE", "--link node1:node3 --trace lte.csv --loop")
@@ -119,7 +120,7 @@ def _shape(cluster: Cluster, args: Namespace) -> LinkState:
         seconds = parse_seconds(args.duration) if args.duration else None
         changes = make_changes(args.link, values, both=args.both)
         return cluster.change(changes) if seconds is None else cluster.change_for(changes, seconds)
-    if unused := _said_of_one_link(args):
+    if unused := [flag for flag in OF_LINK if flag in typed]:
         raise UsageError(
             f"{unused[0]} is for --link SRC:DST", "--link node1:node3 --delay 80 --for 10s"
         )
@@ -129,13 +130,6 @@ def _shape(cluster: Cluster, args: Namespace) -> LinkState:
         args.profile, args.topology, args.link_seed, args.wire, isolated=args.isolated
     )
     return cluster.shape(link_spec)
-
-
-def _said_of_one_link(args: Namespace) -> list[str]:
-    """Return the flags that were given although they are for --link alone."""
-    said = {f"--{name}": getattr(args, field) is not None for name, (field, _, _) in FIELDS.items()}
-    said |= {"--both": args.both, "--for": bool(args.duration)}
-    return [flag for flag, is_said in said.items() if is_said]
 
 
 def _replay(cluster: Cluster, args: Namespace) -> tuple[LinkState, dict[str, object]]:

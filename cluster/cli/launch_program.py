@@ -80,9 +80,9 @@ def _unknown_word(
 ) -> UsageError:
     """Return the error for a word of `rest` that neither we nor node.train know; `error`: what node.train says."""
     of_training = re.findall("did you mean '(--.+)'", error.message)
-    if nearest(word, [*sorted(flags), *of_training]) in flags:
+    if word.startswith("-") and nearest(word, [*sorted(flags), *of_training]) in flags:
         return unknown("option", word, flags)
-    if script := _script_in(rest):
+    if script := _script_in(rest, word):
         return UsageError(f"{script} is given without --", _with_dashes(script, rest))
     return UsageError(error.message.partition(": there is ")[0], BOTH_HELPS)
 
@@ -94,10 +94,10 @@ def _with_dashes(script: str, rest: Sequence[str]) -> str:
     return f"python -m cluster.launch … -- {shlex.join([script, *before, *rest[at + 1 :]])}"
 
 
-def _script_in(rest: Sequence[str]) -> str:
-    """Return the first word that is a script, unless it is the training's own strategy or task; "": there is none."""
+def _script_in(rest: Sequence[str], refused: str) -> str:
+    """Return the first word that is a script, or "": a Python file that is no strategy or task; the `refused` file."""
     for before, word in itertools.pairwise(["", *rest]):
-        is_script = word.endswith(".py") or is_file(Path(word))
+        is_script = word.endswith(".py") or (word == refused and is_file(Path(word)))
         if is_script and before not in OWN_FLAGS and not word.startswith("-"):
             return word
     return ""

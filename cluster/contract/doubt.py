@@ -14,7 +14,11 @@ from cluster.contract.checks import (
 )
 from cluster.contract.delays import FIRST_DECILE, OUTER_DECILES
 from cluster.contract.floods import FRAME_BYTES, QUEUE_SHARE
-from cluster.contract.impairments import counted_loss_holds, unaccounted_losses
+from cluster.contract.impairments import (
+    counted_loss_holds,
+    expected_lost_pct,
+    unaccounted_losses,
+)
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
@@ -184,7 +188,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "buffer": _frames_short(link, measured) <= strain.dropped,
         "unaccounted": 0 < unaccounted_losses(link, measured) <= strain.dropped,
         "loss": counted_loss_holds(link, measured)
-        and 0 < _lost_beyond(link, measured) <= strain.dropped,
+        and 0 < _lost_beyond(link, asked, measured) <= strain.dropped,
         "loss_burst": 0 < _loss_bursts_beyond(link, measured) <= strain.dropped,
     }
     return frozenset(name for name, may_be in blamed.items() if may_be)
@@ -288,9 +292,10 @@ def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, most_pct: 
     return 0 < 100 * (1 - measured_mbyte_s / expected_mbyte_s) <= most_pct
 
 
-def _lost_beyond(link: Link, measured: Measured) -> float:
+def _lost_beyond(link: Link, asked: Expected, measured: Measured) -> float:
     """Return how many packets more than asked did not arrive."""
-    return measured.sent * (1 - link.lost_pct / 100) - measured.arrived
+    lost_pct = expected_lost_pct(link, asked.hops.get(link.ends, ()))
+    return measured.sent * (1 - lost_pct / 100) - measured.arrived
 
 
 def _frames_short(link: Link, measured: Measured) -> float:

@@ -48,22 +48,29 @@ def fate_variance(link: Link) -> float:
     return lost * (1 - lost) * clumping(link) + twice * (1 - twice)
 
 
-def _loss_holds(link: Link, measured: Measured, hops: Sequence[Link]) -> bool:
-    """Check the losses against the interval for the equivalent number of independent packets."""
-    independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
-    low, _ = loss_interval(independent, _lost_pct(_least_lossy(link), map(_least_lossy, hops)))
-    _, high = loss_interval(independent, _lost_pct(link, hops))
-    lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
-    between = 0.5 if independent < measured.sent else 0.0
-    return low - between <= lost <= high + between
+def expected_lost_pct(link: Link, hops: Iterable[Link]) -> float:
+    """Return how many of a hundred packets do not arrive: over a path, one of two copies may, if the other is lost.
 
-
-def _lost_pct(link: Link, hops: Iterable[Link]) -> float:
-    """Return how many of a hundred packets do not arrive: over a path, one of two copies may, if the other is lost."""
+    Args:
+        link: a link, or a path as one.
+        hops: the links of a path; none of a link.
+    """
     links = tuple(hops)
     if not any(hop.duplicate_pct for hop in links):
         return link.lost_pct
     return 100 * chance_of_none(links)
+
+
+def _loss_holds(link: Link, measured: Measured, hops: Sequence[Link]) -> bool:
+    """Check the losses against the interval for the equivalent number of independent packets."""
+    independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
+    low, _ = loss_interval(
+        independent, expected_lost_pct(_least_lossy(link), map(_least_lossy, hops))
+    )
+    _, high = loss_interval(independent, expected_lost_pct(link, hops))
+    lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
+    between = 0.5 if independent < measured.sent else 0.0
+    return low - between <= lost <= high + between
 
 
 def counted_loss_holds(link: Link, measured: Measured) -> bool:

@@ -141,7 +141,7 @@ class _Look:
         earlier: measurements of earlier passes without host overload; they count, too, where chance decides.
         lossy: links whose losses were not as asked in the pass before.
         share: fraction of the usual load to measure side by side.
-        pace: likewise of pings, which are small: a machine carries fewer than it should, or all.
+        pace: of the most pings a second, as a share of those of the first pass.
     """
 
     links: Sequence[Link]
@@ -219,7 +219,7 @@ class _Survey:
         measured = by_clocks(pinged, self.asked)
         flawed = [link for link in look.links if link.is_impaired]
         lossy = look.lossy_of(look.links, measured)
-        counters = self.losses(look, lossy, self.asked.links, measured) if lossy else DropCounters()
+        counters = self.losses(lossy, self.asked.links, measured) if lossy else DropCounters()
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -274,16 +274,15 @@ class _Survey:
                 measured[link.ends] = measured[link.ends].with_delays_and(before)
 
     def paced(self, look: _Look) -> Effort:
-        """Return the effort of a pass; its pings are the farther apart the more passes there were before it."""
+        """Return the effort of a pass: each may send half as many pings a second as the one before."""
         return replace(self.effort, pace=look.pace)
 
     def losses(
-        self, look: _Look, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
+        self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
     ) -> DropCounters:
         """Measure losses by more pings, into `measured`; return the wires' counters before and after these."""
         before = self.witness.received()
-        effort = self.paced(look)
-        found = by_clocks(ping_losses(self.session, links, asked, effort), self.asked)
+        found = by_clocks(ping_losses(self.session, links, asked, self.effort), self.asked)
         for pair, many in found.items():
             measured[pair] = measured[pair].with_losses_of(many)
         return DropCounters(before, self.witness.received())
@@ -333,7 +332,7 @@ class _Survey:
             )
             lossy = look.lossy_of(group, pinged)
             if lossy:
-                self.losses(look, lossy, ways, pinged)
+                self.losses(lossy, ways, pinged)
             self.pool(pinged, replace(look, links=group))
             # The bursts of several links mixed have no one mean length; those of each link are judged there.
             unjudged = {ends: replace(found, gaps=None) for ends, found in pinged.items()}

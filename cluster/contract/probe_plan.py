@@ -63,7 +63,7 @@ class Effort:
             measure that.
         losses: how many losses of each link the wire is to count; None: those that happen meanwhile.
         bounded: whether TCP is tried on a sample of links if all of them would take too long.
-        pace: how many pings go at the same time in the whole cluster, as a share of the usual number.
+        pace: of the most pings a second that measure delays in the whole cluster, as a share of the usual number.
     """
 
     pings: int
@@ -134,12 +134,15 @@ def delay_pings(
     least_ms = streams / (effort.pace * PINGS_S) * 1000
     if not jitter_ms:
         interval_ms = max(QUIET_INTERVAL_MS, least_ms)
-        enough = max(FEWEST_PINGS, round(QUIET_PINGS * QUIET_INTERVAL_MS / interval_ms))
+        enough = max(
+            FEWEST_PINGS, round(QUIET_PINGS * QUIET_INTERVAL_MS / (effort.pace * interval_ms))
+        )
         return _ping_order(links, peers, enough, interval_ms)
     if any(link.distribution == "uniform" for link in links):
         apart = PATH_APART  # cluster.contract.delays fits only normal ones
     interval_ms = max(NOISY_INTERVAL_MS, apart * jitter_ms, least_ms)
-    fitting = max(FEWEST_PINGS, int(effort.pinging_s * 1000 / interval_ms))
+    # A slower pace takes longer, and sends no fewer pings.
+    fitting = max(FEWEST_PINGS, int(effort.pinging_s * 1000 / (effort.pace * interval_ms)))
     return _ping_order(links, peers, min(effort.pings, fitting), interval_ms)
 
 
@@ -147,7 +150,7 @@ def loss_pings(
     links: Sequence[Link], peers: Mapping[str, str], streams: int, effort: Effort
 ) -> PingOrder:
     """Plan the pings that distinguish loss from chance: many, in quick succession."""
-    interval_ms = max(LOSS_INTERVAL_MS, streams / (effort.pace * LOSS_PINGS_S) * 1000)
+    interval_ms = max(LOSS_INTERVAL_MS, streams / LOSS_PINGS_S * 1000)
     return _ping_order(links, peers, effort.loss_pings, interval_ms)
 
 

@@ -32,7 +32,7 @@ def _row(verdict: Verdict) -> list[object]:
         " -> ".join((verdict.link.src, *verdict.via, verdict.link.dst)),
         _of(measured.delay_ms, verdict.link.delay_ms, 2),
         _of(measured.jitter_ms, verdict.link.jitter_ms, 2),
-        _of(measured.lost_pct, verdict.link.lost_pct, 2),
+        _of(measured.lost_pct, verdict.expected_lost_pct, 2),
         _of(measured.goodput_mbyte_s, verdict.expected_goodput_mbyte_s, 3),
         _of(measured.rate_mbyte_s, verdict.expected_rate_mbyte_s, 3),
         _number(measured.loaded_rtt_ms, 0),

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from cluster.base.spec import name_flag
 from cluster.contract.checks import CERTAIN, check_link, check_speed, hides_queue
 from cluster.contract.doubt import Strain, of_the_host, queued_ms, too_slow
+from cluster.contract.impairments import expected_lost_pct
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.power import detectable_errors
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
@@ -38,6 +39,7 @@ class Verdict:
     expected_rtt_ms: float
     expected_goodput_mbyte_s: float
     expected_rate_mbyte_s: float
+    expected_lost_pct: float
     measured: Measured
     broken: tuple[str, ...]
     clipped: bool = False
@@ -233,6 +235,7 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
         expected_rtt_ms=asked.rtt_ms(link),
         expected_goodput_mbyte_s=asked.goodput_mbyte_s(link),
         expected_rate_mbyte_s=asked.rate_mbyte_s(link),
+        expected_lost_pct=expected_lost_pct(link, asked.hops.get(link.ends, ())),
         measured=measured,
         broken=tuple(name for name in checked.failed if name not in excused),
         clipped=checked.clipped,
@@ -296,7 +299,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "delay_ms": verdict.link.delay_ms,
             "rtt_ms": round(verdict.expected_rtt_ms, 3),
             "jitter_ms": verdict.link.jitter_ms,
-            "loss_pct": round(verdict.link.lost_pct, 4),
+            "loss_pct": round(verdict.expected_lost_pct, 4),
             "goodput_mbyte_s": round(verdict.expected_goodput_mbyte_s, 4),
             "rate_mbyte_s": round(verdict.expected_rate_mbyte_s, 4),
             "buffer_ms": verdict.link.buffer_ms,

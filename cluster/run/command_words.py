@@ -49,5 +49,7 @@ def refuse_interpreter(words: Sequence[str]) -> None:
     if not is_interpreter(words[0]):
         return
     starts = [at for at, word in enumerate(words) if word == "-m" or word.endswith(".py")]
-    program = words[starts[0] if starts else 1 :] or ["train.py"]
+    rest = words[starts[0] :] if starts else words[1:]
+    program = rest if starts or not (rest and rest[0].startswith("-")) else []
+    program = program or ["train.py"]
     raise UsageError(f"{words[0]} is not a script", f"leave it out: -- {shlex.join(program)}")

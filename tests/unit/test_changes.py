@@ -259,6 +259,13 @@ def test_options_of_a_profile_may_come_from_the_environment(shape, monkeypatch, 
     assert shape(*words) == (0, "")
 
 
+@pytest.mark.parametrize("words", [("--clear",), ("--profile", "wan")])
+def test_values_of_one_link_may_come_from_the_environment(shape, monkeypatch, words):
+    monkeypatch.setenv("GRADWIRE_DELAY", "80")
+    monkeypatch.setenv("GRADWIRE_FOR", "10s")
+    assert shape(*words) == (0, "")
+
+
 def test_a_profile_from_the_environment_is_none_beside_a_link(shape, monkeypatch):
     monkeypatch.setenv("GRADWIRE_PROFILE", "wan")
     assert shape(*ON_ONE_LINK) == shape("--clear") == shape("--seed", "7") == (0, "")

@@ -13,6 +13,7 @@ from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links.expected import Expected
+from cluster.links.link import Path
 from cluster.shaping.host_load import HostLoad
 from protocol.link import Link
 
@@ -238,6 +239,18 @@ def test_a_queue_is_smaller_by_what_drained_while_its_sender_was_stopped():
         assert judged(strain, queue=Queue(-12.0, 60.0)) == ((), ("buffer",))
         assert judged(strain, queue=Queue(30.0, 9.0)) == ((), ("buffer",))
         assert judged(strain, queue=Queue(27.0, 9.0)) == (("buffer",), ())
+
+
+def test_losses_of_a_path_are_the_hosts_beyond_what_the_path_loses():
+    """Two links that double and lose 20 % each lose 33.4 % of a path's packets, and not 36."""
+    hops = [THERE._replace(loss_pct=20.0, duplicate_pct=20.0)] * 2
+    path = Path("node1", "node2", tuple(hops)).end_to_end()
+    asked = Expected((path, BACK), hops={path.ends: hops})
+    for missing, dropped, what in ((1438, 110, "undecided"), (1478, 45, "broken")):
+        lossy = replace(GOOD, sent=4000, arrived=4000 - missing, twice=1100)
+        verdict = judge(path, asked, lossy, replace(BUSY, dropped=dropped))
+        assert "loss" in getattr(verdict, what)
+        assert verdict.expected_lost_pct == pytest.approx(33.4, abs=0.05)
 
 
 def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_packets():

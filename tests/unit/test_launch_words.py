@@ -204,6 +204,7 @@ def test_what_is_no_flag_is_taken_for_a_similar_one_alone(capsys, word, meant):
         (".venv/bin/python train.py", "train.py"),
         ("python train", "train"),
         ("python", "train.py"),
+        ("python -c 'print(1)'", "train.py"),
     ],
 )
 def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint):
@@ -215,6 +216,13 @@ def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint)
     assert cluster.launch.main([*PLAN, "--", first, *more]) == 2
     said = capsys.readouterr().err
     assert said == f"error: {first} is not a script\n  try: leave it out: -- {hint}\n"
+
+
+def test_a_file_that_is_an_options_value_is_no_script(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoint.pt").touch()
+    assert cluster.launch.main([*PLAN, "--resume", "checkpoint.pt", "--stepz", "3"]) == 2
+    assert "without --" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -229,6 +237,7 @@ def test_an_interpreter_is_no_script(capsys, monkeypatch, tmp_path, words, hint)
         ("torchrun --epochs=2 SCRIPT", "SCRIPT --epochs=2"),
         ("--task TASK.py:make_task SCRIPT", "SCRIPT --task TASK.py:make_task"),
         ("configure 7", "configure 7"),
+        ("topology.py", "topology.py"),  # as a flag is called
     ],
 )
 def test_a_script_without_dashes_before_it_is_no_option_of_the_training(

@@ -68,7 +68,19 @@ def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
     lossy = [link._replace(loss_pct=1.0) for link in links]
     order = loss_pings(lossy, {"node2": "x"}, streams, NORMAL)
     assert order.pings == 800
-    assert loss_pings(lossy, {}, streams, replace(NORMAL, pace=0.25)).interval_ms > (
-        3 * order.interval_ms
-    )
     assert streams / order.interval_ms * 1000 <= LOSS_PINGS_S
+    # Late pings are no losses.
+    assert loss_pings(lossy, {"node2": "x"}, streams, replace(NORMAL, pace=0.25)) == order
+
+
+def test_a_slower_pace_sends_no_fewer_pings():
+    """Fewer would find less: at a quarter, a jitter 38 % too large held in 102 of 120 contracts, and in 31 before."""
+    links, names = links_of(16)
+    streams = streams_of(ping_pairs(links, names))
+    jittery = [link._replace(jitter_ms=5.0) for link in links]
+    usual, slow = (
+        delay_pings(jittery, {"node2": "x"}, streams, replace(NORMAL, pace=pace))
+        for pace in (1.0, 0.25)
+    )
+    assert slow.pings == usual.pings == 220
+    assert slow.interval_ms == 4 * usual.interval_ms

@@ -280,8 +280,8 @@ PROOF = (
     Mutation(
         "any loss excused by a busy host",
         DOUBT,
-        "_lost_beyond(link, measured) <= strain.dropped",
-        "_lost_beyond(link, measured)",
+        "_lost_beyond(link, asked, measured) <= strain.dropped",
+        "_lost_beyond(link, asked, measured)",
         OF_DOUBT + "test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further",
     ),
     Mutation(
