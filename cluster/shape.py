@@ -20,7 +20,14 @@ from pathlib import Path
 from cluster.api import Cluster
 from cluster.base.console import Console
 from cluster.base.errors import UsageError
-from cluster.cli.command_line import add_force, add_name, add_shape, make_parser, run_verb
+from cluster.cli.command_line import (
+    add_force,
+    add_name,
+    add_shape,
+    make_parser,
+    run_verb,
+    typed_flags,
+)
 from cluster.links.changes import make_changes, make_pairs, parse_seconds
 from cluster.links.link_spec import make_link_spec
 from cluster.links.traces import Playback, load_trace
@@ -50,8 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_link(parser)
     add_force(parser)
     parser.add_argument("--clear", action="store_true", help="remove all shaping")
-    words = sys.argv[1:] if argv is None else argv
-    typed = [word.partition("=")[0] for word in words]
+    typed = typed_flags(argv)
     return run_verb(parser, lambda args: shape(args, typed), argv)
 
 

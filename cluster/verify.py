@@ -16,7 +16,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from cluster.api import Cluster
-from cluster.cli.command_line import add_force, add_name, make_parser, run_verb
+from cluster.cli.command_line import add_force, add_name, make_parser, run_verb, typed_flags
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="time limit for TCP on every link (default: 58; up to 3 nodes: 14.5; --full: none)",
     )
-    typed = [word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)]
+    typed = typed_flags(argv)
     return run_verb(parser, lambda args: verify(args, typed), argv)
 
 

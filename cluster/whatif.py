@@ -30,7 +30,7 @@ from cluster.accounting.alternatives import Alternative, predict
 from cluster.accounting.other_links import RunModel
 from cluster.base.console import Console, print_table
 from cluster.base.errors import RunFailed, UsageError
-from cluster.cli.command_line import make_parser, run_verb
+from cluster.cli.command_line import make_parser, run_verb, typed_flags
 from cluster.launch import bring_up_again
 from cluster.links.profiles import Profile, load_profile
 from cluster.reporting.after_run import report_run
@@ -85,8 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="X,Y",
         help="predict the run over the links of these profiles instead",
     )
-    words = sys.argv[1:] if argv is None else argv
-    typed = [word.partition("=")[0] for word in words]
+    typed = typed_flags(argv)
     return run_verb(parser, lambda args: whatif(args, typed), argv)
 
 

@@ -139,6 +139,15 @@ def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
     )
 
 
+def typed_flags(argv: Sequence[str] | None) -> list[str]:
+    """Return the first parts of a verb's words: which flags were typed; others come from the environment.
+
+    Args:
+        argv: the words; None: those of this process.
+    """
+    return [word.partition("=")[0] for word in (sys.argv[1:] if argv is None else argv)]
+
+
 def run_verb(
     parser: ArgumentParser, verb: Verb, argv: list[str] | None, *, keep_rest: bool = False
 ) -> int:

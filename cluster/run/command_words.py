@@ -48,8 +48,14 @@ def refuse_interpreter(words: Sequence[str]) -> None:
     """
     if not is_interpreter(words[0]):
         return
-    starts = [at for at, word in enumerate(words) if word == "-m" or word.endswith(".py")]
-    rest = words[starts[0] :] if starts else words[1:]
-    program = rest if starts or not (rest and rest[0].startswith("-")) else []
-    program = program or ["train.py"]
+    program = _program_in(words[1:])
     raise UsageError(f"{words[0]} is not a script", f"leave it out: -- {shlex.join(program)}")
+
+
+def _program_in(words: Sequence[str]) -> Sequence[str]:
+    """Return the words from the script or -m on, or all if the first one is no flag; an example if there is neither."""
+    for at, word in enumerate(words):
+        if word == "-m" or word.endswith(".py"):
+            return words[at:]
+    is_program = words and not words[0].startswith("-")
+    return words if is_program else ["train.py"]

@@ -482,12 +482,17 @@ def acting_without_learner(task):
     return _Acting(config, task, task.make_model(), Clock(time.perf_counter()))
 
 
-@pytest.mark.computes
-def test_the_time_with_a_full_window_is_counted():
+def acting_until_the_window_is_full():
     acting = acting_without_learner(Mapf(window=1))
     acting._have = 0
     while not acting._socket.is_full:
         acting._turn()
+    return acting
+
+
+@pytest.mark.computes
+def test_the_time_with_a_full_window_is_counted():
+    acting = acting_until_the_window_is_full()
     assert acting._told()["window_full_share"] == acting._clock.read()["waiting"] == 0
     begun_at = time.monotonic()
     for _ in range(5):
@@ -505,10 +510,7 @@ def test_the_time_with_a_full_window_is_counted():
 @pytest.mark.computes
 def test_waiting_with_a_full_window_after_the_last_step_is_not_counted():
     """It lasts as long as the learner's last test, and no weights are on their way."""
-    acting = acting_without_learner(Mapf(window=1))
-    acting._have = 0
-    while not acting._socket.is_full:
-        acting._turn()
+    acting = acting_until_the_window_is_full()
     for _ in range(5):
         acting._turn()  # waits
     told = acting._told()
