@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 # Messages of gloo, torch's stores and NCCL about another rank's end, or silence.
 OTHERS_END = re.compile(
-    r"(closed|reset) by peer|broken pipe|connection was likely closed|remote process exited|ncclRemoteError"
-    r"|timed out waiting|wait timeout|socket timeout|connect timeout|application timeout|collective operation timeout"
-    r"|failed to pass monitoredBarrier",
+    r"(closed|reset) by peer|broken pipe|failed to recv, got 0 bytes|connection was likely closed"
+    r"|remote process exited|ncclRemoteError|failed to pass monitoredBarrier|timed out waiting|wait timeout"
+    r"|socket timeout|connect timeout|application timeout|collective operation timeout",
     re.IGNORECASE,
 )
 TRACEBACK = "Traceback (most recent call last):"

@@ -44,6 +44,17 @@ if rank == "1":
 dist.all_reduce(torch.ones(1))
 """
 
+# Rank 0 is done, and the others still need the store that its process holds: under torchrun the agent holds it.
+LEAVES_EARLY = """\
+import os
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+if os.environ["RANK"] != "0":
+    dist.distributed_c10d._get_default_store().get("nobody sets this")
+"""
+
 # Rank 0 fails once the others ignore SIGTERM.
 DEAF = """\
 import os, signal, socket, sys, time
@@ -111,6 +122,16 @@ def test_a_rank_that_fails_is_the_root_cause_although_another_reports_first_that
     )
     assert "ValueError: out of cheese" in done.stderr
     assert summary["exit_codes"]["node2"] == 1
+
+
+def test_a_rank_that_is_done_too_early_for_the_others_is_named(unshaped, tmp_path):
+    path = tmp_path / "job.py"
+    path.write_text(LEAVES_EARLY)
+    done = unshaped.run("launch", "--json", "--", path, check=1)
+    words = "done before it: node1, and with rank 0 ended the store by which ranks find each other"
+    assert words in done.stderr
+    assert words in json.loads(done.stdout)["root_cause"]["words"]
+    assert is_quiet(unshaped)
 
 
 @pytest.mark.slow

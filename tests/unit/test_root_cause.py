@@ -270,7 +270,8 @@ def test_the_time_of_a_failure_is_by_our_clock_if_the_nodes_is_wrong(apart_s):
         "ConnectionResetError: [Errno 104] Connection reset by peer",
         "BrokenPipeError: [Errno 32] Broken pipe",
         "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /a",
-        "DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed.",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        "DistNetworkError: recvValue failed: Connection was likely closed.",
         "DistBackendError: NCCL error in: x.cpp:1, remote process exited or there was a network error",
     ],
 )
@@ -315,6 +316,29 @@ def test_the_root_cause_is_recorded_as_it_is_told():
     lost = RankExit(PLACES[1], LOST, 9.0)
     found = cause_document([saw, lost], {"node2": "its container is paused"}, None)
     assert found == {"rank": "node2", "words": "was lost (its container is paused)"}
+
+
+@pytest.mark.parametrize(
+    ("done", "words"),
+    [
+        ({0: 9.0}, "node1, and with rank 0 ended the store by which ranks find each other; "),
+        ({1: 9.0, 0: 11.0}, "node2; "),
+        ({0: 9.0, 1: 9.5}, "node1, node2, and with rank 0 ended the store"),
+    ],
+)
+def test_whoever_was_done_too_early_for_a_rank_is_named(tmp_path, done, words):
+    ended = [RankExit(PLACES[rank], 0, time) for rank, time in done.items()]
+    ended += [RankExit(PLACES[2], 1, 10.0, "Broken pipe", is_bystander=True)]
+    (said,) = [line for line in said_of(tmp_path, ended) if "done before it" in line]
+    assert said.startswith(f"  done before it: {words}")
+    assert said.endswith("with dist.barrier() as their last step")
+    recorded = cause_document(ended, {}, None)
+    assert recorded["words"] == f"ended with exit code 1: Broken pipe; {said.strip()}"
+
+
+def test_whoever_was_done_before_a_rank_failed_by_itself_is_not_named(tmp_path):
+    ended = [RankExit(PLACES[0], 0, 9.0), RankExit(PLACES[1], 1, 10.0, "ValueError: boom")]
+    assert not any("done before" in line for line in said_of(tmp_path, ended))
 
 
 def test_no_rank_is_recorded_of_a_run_that_none_made_fail():
