@@ -52,7 +52,7 @@ from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.cli.command_line import run_verb
 from cluster.cli.launch_options import launch_parser
 from cluster.cli.launch_program import launch_program
-from cluster.cli.live_options import served_page
+from cluster.cli.live_options import check_port, served_page
 from cluster.cli.parser import offered_flags
 from cluster.cli.print_summary import print_summary
 from cluster.engine.cpu_limits import CpuLimits
@@ -130,6 +130,7 @@ def launch_verb(
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     if args.http is not None and args.no_live:
         raise UsageError("--http and --no-live exclude each other", "leave one of them out")
+    check_port(args.http)
     plan = make_plan(args, rest, program, flags, said)
     cluster, spec, experiment = plan.cluster, plan.spec, plan.experiment
     try:

@@ -23,9 +23,9 @@ from cluster.base.console import eprint
 from cluster.base.spec import ClusterSpec
 from cluster.base.stdout import is_read
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.cli.live_options import add_http, served_page
+from cluster.cli.live_options import add_http, check_port, served_page
 from cluster.live.follow import find_run, follow
-from cluster.live.http_page import HttpPage, check_port
+from cluster.live.http_page import HttpPage
 from cluster.live.screen import screen_text
 from cluster.live.state import LiveState, to_json
 from cluster.live.terminal import TerminalScreen, can_draw
@@ -45,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def watch(args: Namespace) -> None:
     """Run the verb until the run ends."""
-    if args.http is not None:
-        check_port(args.http)
+    check_port(args.http)
     as_json, args.json = args.json, False  # many documents, printed here as they arrive
     states = follow(find_run(ClusterSpec(args.name)))
     if args.once:

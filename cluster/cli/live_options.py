@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cluster.base.console import eprint
+from cluster.base.errors import UsageError
 
 if TYPE_CHECKING:
     from cluster.live.http_page import HttpPage
@@ -23,12 +24,22 @@ def add_http(parser: ArgumentParser) -> None:
     )
 
 
-@contextmanager
-def served_page(port: int | None) -> Iterator[HttpPage | None]:
-    """Serve the page while the block lasts, and print its address; yields None if `port` is None.
+def check_port(port: int | None) -> None:
+    """Refuse a port that does not exist; None is no page at all.
 
     Raises:
-        UsageError: the port does not exist. ClusterError: it is taken.
+        UsageError: it does not.
+    """
+    if port is not None and not 0 <= port <= 65535:
+        raise UsageError(f"--http {port}", "0 to 65535; 0 chooses a free port")
+
+
+@contextmanager
+def served_page(port: int | None) -> Iterator[HttpPage | None]:
+    """Serve the page while the block lasts, and print its address; yields None if `port` is None (see `check_port`).
+
+    Raises:
+        ClusterError: the port is taken, or not permitted.
     """
     if port is None:
         yield None

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from cluster.base.errors import ClusterError, UsageError
+from cluster.base.errors import ClusterError
 
 ADDRESS, HTTP_PORT = "127.0.0.1", 80
 PAGE = Path(__file__).with_name("page.html")
@@ -28,29 +28,17 @@ WRITE_TIMEOUT_S = 10.0
 INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
-def check_port(port: int) -> None:
-    """Refuse a port that does not exist.
-
-    Raises:
-        UsageError: it does not.
-    """
-    if not 0 <= port <= 65535:
-        raise UsageError(f"--http {port}", "0 to 65535; 0 chooses a free port")
-
-
 class HttpPage:
     """A page that is served from construction until `close`.
 
     Args:
-        port: the port; 0 picks any free one.
+        port: the port, 0 to 65535; 0 picks any free one.
 
     Raises:
-        UsageError: the port is invalid.
         ClusterError: the port is taken, or not permitted.
     """
 
     def __init__(self, port: int) -> None:
-        check_port(port)
         self._news = threading.Condition()
         self._number, self._text, self._is_over = 0, "", False
         try:

@@ -14,7 +14,7 @@ INTERPRETER = re.compile(r"python[\d.]*|torchrun")
 
 
 def checked_words(words: Words, folder: Path | None) -> list[str]:
-    """Return words as text, if this locale can encode them as arguments: a YAML file may have letters that it lacks.
+    """Return words as text, if a process can have them as arguments in this locale: a YAML file may have other letters.
 
     Raises:
         UsageError: names the word; or they are no list.
@@ -26,6 +26,8 @@ def checked_words(words: Words, folder: Path | None) -> list[str]:
             raise UsageError(f"{shown(word)} is no word of a command", "a text, path or number")
     said = [str(word) for word in words]
     for word in [*said, str(folder or "")]:
+        if "\0" in word:
+            raise UsageError(f"{shown(word)} has a NUL, which no argument can have", "leave it out")
         try:
             os.fsencode(word)
         except UnicodeEncodeError:

@@ -258,6 +258,7 @@ def test_an_empty_variable_says_nothing(monkeypatch):
         (cluster.verify, "--budget -5", "a budget of -5 s"),
         (cluster.verify, "--full --budget nan", "a budget of nan s"),
         (cluster.verify, "--quick --budget 5", "a budget is for TCP, which --quick leaves out"),
+        (cluster.launch, "--dry-run --http 99999", "--http 99999"),
         (cluster.watch, "--http 99999", "--http 99999"),
         (cluster.watch, "--once --http -1", "--http -1"),
     ],

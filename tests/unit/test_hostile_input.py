@@ -191,6 +191,13 @@ def test_a_word_of_letters_that_no_argument_can_have_is_refused(folder, tmp_path
     assert "lacks" in refusal(lambda: training(["--strategy", "./train.py:A", *odd], folder))
 
 
+def test_a_word_with_a_nul_is_refused_as_no_process_can_have_it(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    folder, odd = tmp_path, ["--note", "a\0b"]
+    assert "NUL" in refusal(lambda: user_program(["train.py", *odd], folder))
+    assert "NUL" in refusal(lambda: training(odd))
+
+
 @pytest.fixture
 def program(tmp_path):
     (tmp_path / "train.py").write_text("")

@@ -19,6 +19,7 @@ from cluster import launch, watch
 from cluster.base.errors import ClusterError, NodeError, UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
+from cluster.cli.live_options import check_port
 from cluster.live import follow, telemetry
 from cluster.live.describe import describe
 from cluster.live.http_page import PAGE, HttpPage, content_policy
@@ -316,7 +317,7 @@ def test_a_port_that_cannot_be_had_is_refused_before_anything_is_started(going_o
         page.close()
     assert watch.main(["--http", "70000"]) == 2
     with pytest.raises(UsageError):
-        HttpPage(-1)
+        check_port(-1)
 
 
 def test_a_page_and_no_live_view_exclude_each_other(capsys):
