@@ -130,19 +130,19 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
 @pytest.mark.slow
 def test_twenty_changes_a_second_are_kept(near, tmp_path):
     """A busy machine's late changes are reported; nearly all are made, so the mean round trip is the trace's."""
-    rows = (f"{n * 0.05:g},{1 + n % 2},{10 + n % 7}" for n in range(100))
+    rows = (f"{n * 0.05:g},{1 + n % 2},{10 + n % 7}" for n in range(160))
     trace = write_trace(tmp_path, "time_s,rate_mbyte_s,delay_ms", *rows)
     words = ("--link", "node1:node2", "--both", "--trace", trace)
     playing = near.start("shape", "--json", *words)
-    eventually(lambda: near.json("status")["replayed"])
+    eventually(lambda: ping_ms(near, count=1) > 15)  # it has begun, and lasts 8 s
     mean_ms = ping_ms(near, count=28)  # 2.8 s: eight times the seven delays
     stdout, stderr = playing.communicate(timeout=TIMEOUT_S)
     assert playing.returncode == 0, stderr
     assert mean_ms == pytest.approx(2 * 13, abs=1)
     said = json.loads(stdout)["trace"]
-    assert said["changes"] == 100 and said["links"] == ["node1->node2", "node2->node1"]
+    assert said["changes"] == 160 and said["links"] == ["node1->node2", "node2->node1"]
     print("late", said["late"], "worst_ms", said["worst_ms"])
-    assert said["late"] <= 20
+    assert said["late"] <= 32
 
 
 @pytest.mark.slow
