@@ -71,6 +71,20 @@ LAUNCHING = (
         OF_CAUSE + "test_who_saw_another_go_is_never_the_root_cause",
     ),
     Mutation(
+        "whose store is gone failed by itself",
+        "node/supervisor/error_file.py",
+        "|failed to recv, got 0 bytes|",
+        "|",
+        OF_CAUSE + "test_words_of_another_ranks_end_are_known",
+    ),
+    Mutation(
+        "whoever was done in time was done too early",
+        "cluster/run/root_cause.py",
+        "end.exit_code == 0 and end.time < first.time",
+        "end.exit_code == 0",
+        OF_CAUSE + "test_whoever_was_done_too_early_for_a_rank_is_named",
+    ),
+    Mutation(
         "one restart too many",
         "cluster/run/ranks.py",
         "end.restarts >= self._max_restarts",
