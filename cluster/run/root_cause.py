@@ -53,7 +53,7 @@ def cause_document(
         return None
     first = root_cause(failed)
     error = f": {first.error}" if first.error else ""
-    words = "; ".join([how_it_ended(first, fates) + error, *_done_before(ended, first)])
+    words = "; ".join([how_it_ended(first, fates) + error, *_done_by_then(ended, first)])
     return {"rank": first.place.name, "words": words}
 
 
@@ -102,7 +102,7 @@ def raise_failure(
         *([f"  {first.error}"] if first.error else []),
         *(f"  | {line}" for line in _end_of_log(words)),
         *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
-        *(f"  {text}" for text in _done_before(ended, first)),
+        *(f"  {text}" for text in _done_by_then(ended, first)),
         *([f"  before it: {_how_each(before, fates)}"] if before else []),
         *([f"  the others: {_how_each(others, fates)}"] if others else []),
     ]
@@ -146,9 +146,10 @@ def missing_links(
     ]
 
 
-def _done_before(ended: Sequence[RankExit], first: RankExit) -> list[str]:
+def _done_by_then(ended: Sequence[RankExit], first: RankExit) -> list[str]:
     """Return a hint on the ranks that were done too early for one that then failed because another had gone."""
-    done = [end.place for end in ended if end.exit_code == 0 and end.time < first.time]
+    # Whenever it ended: a process may take seconds to, after its connections are closed.
+    done = [end.place for end in ended if end.exit_code == 0 and not end.was_stopped]
     if not first.is_bystander or not done:
         return []
     names = ", ".join(place.name for place in done)
@@ -156,7 +157,7 @@ def _done_before(ended: Sequence[RankExit], first: RankExit) -> list[str]:
     # torchrun's agent keeps that store, but the clients of a torch without libuv (Debian's) cannot use such a one.
     lost = ", and with rank 0 ended the store by which ranks find each other" if store else ""
     return [
-        f"done before it: {names}{lost}; let all ranks end together, with dist.barrier() as their last step"
+        f"done by then: {names}{lost}; let all ranks end together, with dist.barrier() as their last step"
     ]
 
 

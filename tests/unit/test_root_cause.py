@@ -322,23 +322,29 @@ def test_the_root_cause_is_recorded_as_it_is_told():
     ("done", "words"),
     [
         ({0: 9.0}, "node1, and with rank 0 ended the store by which ranks find each other; "),
-        ({1: 9.0, 0: 11.0}, "node2; "),
+        ({1: 11.0}, "node2; "),
         ({0: 9.0, 1: 9.5}, "node1, node2, and with rank 0 ended the store"),
     ],
 )
 def test_whoever_was_done_too_early_for_a_rank_is_named(tmp_path, done, words):
     ended = [RankExit(PLACES[rank], 0, time) for rank, time in done.items()]
     ended += [RankExit(PLACES[2], 1, 10.0, "Broken pipe", is_bystander=True)]
-    (said,) = [line for line in said_of(tmp_path, ended) if "done before it" in line]
-    assert said.startswith(f"  done before it: {words}")
+    (said,) = [line for line in said_of(tmp_path, ended) if "done by then" in line]
+    assert said.startswith(f"  done by then: {words}")
     assert said.endswith("with dist.barrier() as their last step")
     recorded = cause_document(ended, {}, None)
     assert recorded["words"] == f"ended with exit code 1: Broken pipe; {said.strip()}"
 
 
+def test_whoever_was_told_to_end_was_not_done_by_then(tmp_path):
+    saw = RankExit(PLACES[2], 1, 10.0, "Broken pipe", is_bystander=True)
+    ended = [RankExit(PLACES[0], 0, 16.0, was_stopped=True), saw]
+    assert not any("done by then" in line for line in said_of(tmp_path, ended))
+
+
 def test_whoever_was_done_before_a_rank_failed_by_itself_is_not_named(tmp_path):
     ended = [RankExit(PLACES[0], 0, 9.0), RankExit(PLACES[1], 1, 10.0, "ValueError: boom")]
-    assert not any("done before" in line for line in said_of(tmp_path, ended))
+    assert not any("done by then" in line for line in said_of(tmp_path, ended))
 
 
 def test_no_rank_is_recorded_of_a_run_that_none_made_fail():
