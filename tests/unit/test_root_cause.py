@@ -271,6 +271,7 @@ def test_the_time_of_a_failure_is_by_our_clock_if_the_nodes_is_wrong(apart_s):
         "BrokenPipeError: [Errno 32] Broken pipe",
         "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /a",
         "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        "DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed.",
         "DistNetworkError: recvValue failed: Connection was likely closed.",
         "DistBackendError: NCCL error in: x.cpp:1, remote process exited or there was a network error",
     ],
